@@ -1,0 +1,1 @@
+"""Merge a rough sketch into a file."""

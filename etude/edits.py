@@ -1,0 +1,124 @@
+"""Text changes as values: Span, Edit, Patch.
+
+Offsets count code points of the decoded text with its line endings untouched ("\\r\\n" is two).
+Reading and saving files is `workspace/files.py`.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Position:
+    line: int
+    """From 0."""
+    column: int
+    """From 0, in code points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Span:
+    """The characters from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"a span needs 0 <= start <= end, got {self.start}..{self.end}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """Replace `span` of the original text by `text`: Edit(span=Span(start=4, end=9), text="total")."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """All edits of one file, sorted, disjoint, against one exact original."""
+
+    path: str
+    """As the person named the file; relative paths use slashes."""
+    base_sha256: str
+    """Hash of the original text in UTF-8; `apply` refuses any other text."""
+    edits: tuple[Edit, ...]
+
+    def __post_init__(self) -> None:
+        for before, after in zip(self.edits, self.edits[1:], strict=False):
+            if after.span.start < before.span.end:
+                raise ValueError(f"edits overlap or are unsorted at offset {after.span.start}")
+
+    def apply(self, original: str) -> str:
+        """The changed text. Raises ValueError when `original` is not the text the patch was made for."""
+        if text_sha256(original) != self.base_sha256:
+            raise ValueError(f"{self.path}: this patch was made for another text")
+        pieces, at = [], 0
+        for edit in self.edits:
+            pieces += [original[at : edit.span.start], edit.text]
+            at = edit.span.end
+        return "".join(pieces) + original[at:]
+
+    def only(self, indices: Iterable[int]) -> "Patch":
+        """The patch with just these edits, for accepting some hunks and not others."""
+        wanted = set(indices)
+        kept = tuple(edit for index, edit in enumerate(self.edits) if index in wanted)
+        return Patch(path=self.path, base_sha256=self.base_sha256, edits=kept)
+
+
+def text_sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their endings; only \\n, \\r\\n and \\r end a line (str.splitlines also splits at form feeds)."""
+    if "\r" in text:
+        return _split_mixed(text)
+    *lines, last = text.split("\n")
+    return [line + "\n" for line in lines] + ([last] if last else [])
+
+
+def _split_mixed(text: str) -> list[str]:
+    lines, start, at = [], 0, 0
+    while at < len(text):
+        if text[at] == "\r" and text[at + 1 : at + 2] == "\n":
+            at += 1
+        if text[at] in "\r\n":
+            lines.append(text[start : at + 1])
+            start = at + 1
+        at += 1
+    return [*lines, text[start:]] if start < len(text) else lines
+
+
+def line_starts(lines: Sequence[str]) -> list[int]:
+    """Offset of each line's first character, and one past the last line: len(lines) + 1 numbers."""
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+def patch_from_texts(path: str, original: str, changed: str) -> Patch:
+    """The line-wise difference of two texts as a Patch; applying it gives `changed` exactly."""
+    before, after = split_lines(original), split_lines(changed)
+    starts = line_starts(before)
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    edits = tuple(
+        Edit(span=Span(start=starts[i1], end=starts[i2]), text="".join(after[j1:j2]))
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
+        if tag != "equal"
+    )
+    return Patch(path=path, base_sha256=text_sha256(original), edits=edits)
+
+
+def unified_diff(path: str, original: str, changed: str, *, context: int = 3) -> str:
+    """The difference as `git apply` reads it; empty when the texts are equal."""
+    pieces = []
+    before, after = split_lines(original), split_lines(changed)
+    for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", n=context, lineterm="\n"):
+        pieces.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
+    return "".join(pieces)

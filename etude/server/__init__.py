@@ -1,0 +1,1 @@
+"""The assistant over a wire."""

@@ -1,0 +1,1 @@
+"""Where a model reads, writes and runs."""
