@@ -235,7 +235,8 @@ def state_of(name: str) -> ModelState:
     known = record or entry
     if known is None:
         raise _unknown(name)
-    whole = record is not None and _is_untouched(record, folder)
+    right = record is not None and (entry is None or record.original_sha256 == entry.sha256)
+    whole = record is not None and right and _is_untouched(record, folder)
     status = Status.READY if whole else Status.CORRUPT if record else Status.MISSING
     return ModelState(
         name=name,

