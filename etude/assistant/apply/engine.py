@@ -1,15 +1,88 @@
-"""Merge a sketch into a file: `apply(request, model)` streams events and ends with the result."""
+"""Merge a sketch into a file: `apply(request, model)` streams events and ends with the result.
 
+Nothing here touches the disk; saving a Patch is the caller's, through `workspace/files.py`.
+"""
+
+import asyncio
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
-from etude.assistant.apply.request import ApplyEvent, ApplyRequest, Engine
+from etude.assistant.apply import checks
+from etude.assistant.apply.choose import choose
+from etude.assistant.apply.file_view import FileView, view_file
+from etude.assistant.apply.merge import Doubt, Merge, merges
+from etude.assistant.apply.request import (
+    Abstention,
+    ApplyEvent,
+    ApplyRequest,
+    ApplyResult,
+    Engine,
+    HunkReady,
+    Progress,
+)
+from etude.assistant.apply.sketch import Rows, read_rows
+from etude.edits import patch_from_texts
+from etude.errors import Unsupported
 from etude.models.model import Model
 
+# The model must prefer one merge over the next by this much; below, Apply says that it does not know.
+_SURE_NATS = 6.0
 
-def apply(request: ApplyRequest, model: Model, *, engine: Engine | None = None) -> AsyncIterator[ApplyEvent]:
+
+async def apply(request: ApplyRequest, model: Model, *, engine: Engine | None = None) -> AsyncIterator[ApplyEvent]:
     """Stream Progress and HunkReady, then exactly one ApplyResult; never changes anything on disk.
 
     `engine` None takes the default for the model. Raises SketchUnusable when the sketch holds no edit,
     and what the model raises.
     """
-    raise AssertionError("being built")
+    started = time.perf_counter()
+    async for event in _merge(request, model):
+        if isinstance(event, ApplyResult):
+            event = replace(event, seconds=time.perf_counter() - started)
+        yield event
+
+
+async def _merge(request: ApplyRequest, model: Model) -> AsyncIterator[ApplyEvent]:
+    """MergeApply: structure first, the model only where a choice is open."""
+    started = time.perf_counter()
+    yield Progress(stage="finding the places")
+    view, rows = await asyncio.to_thread(_read, request)
+    outcome = checks.for_another_file(request, rows, view) or await asyncio.to_thread(merges, rows, view)
+    if isinstance(outcome, Doubt):
+        yield Progress(stage=f"choosing between {len(outcome.merges)} places", total=len(outcome.merges))
+        outcome = await _decide(outcome, request, model)
+    if isinstance(outcome, Merge):
+        outcome = await asyncio.to_thread(_checked, outcome, request, rows, view)
+    if isinstance(outcome, Abstention):
+        yield ApplyResult(abstention=outcome, engine=Engine.MERGE, model=model.name)
+        return
+    patch = patch_from_texts(request.path, request.text, outcome.text)
+    first_hunk_seconds = time.perf_counter() - started
+    for edit in patch.edits:
+        yield HunkReady(edit=edit)
+    yield ApplyResult(patch=patch, engine=Engine.MERGE, model=model.name, first_hunk_seconds=first_hunk_seconds)
+
+
+def _read(request: ApplyRequest) -> tuple[FileView, Rows]:
+    view = view_file(request.path, request.text)
+    return view, read_rows(request.sketch, view.lines, request.path)
+
+
+def _checked(merge: Merge, request: ApplyRequest, rows: Rows, view: FileView) -> Merge | Abstention:
+    return checks.merged_badly(request, view, merge.text) or checks.lost_definitions(view, merge.text, rows) or merge
+
+
+async def _decide(doubt: Doubt, request: ApplyRequest, model: Model) -> Merge | Abstention:
+    lines = " and ".join(str(line + 1) for line in doubt.file_lines)
+    undecided = Abstention(
+        reason=doubt.reason,
+        message=f"The sketch fits equally well at lines {lines}. Show a line more of what stands around the change.",
+        sketch_line=doubt.sketch_line,
+        candidates=doubt.file_lines,
+    )
+    try:
+        choice = await choose(doubt, request.text, model)
+    except Unsupported:
+        return undecided
+    return choice.merge if choice.sure_by_nats >= _SURE_NATS else undecided

@@ -1,0 +1,321 @@
+"""Where the rows of a sketch belong in a file: the best path through the lattice of rows × file lines.
+
+A path goes through the rows in order and down the file. Each row is matched with a file line (the same, or
+similar), or is new. Between adjacent rows, file lines that are passed over cost something, because the sketch
+says that nothing stands there; across an elision they are free. All steps of a row are done for all file lines
+at once, so a path costs rows × lines of arithmetic and no Python loop over the file.
+
+`align` finds the best path, and with `forbidden` the best that differs; the distance of the two tells how sure
+the first is. Choosing among paths is `merge.py`.
+
+Shapes: N file lines, R rows; arrays with suffix _M have N + 1 entries, one for each place between lines.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from rapidfuzz import fuzz, process
+
+from etude.assistant.apply.file_view import FileView, header_name, indentation, worth
+from etude.assistant.apply.sketch import Op, Row
+
+# Prices, in units of a line's worth (about 1.3 for a usual line). Tuned on the development repositories of the
+# Apply benchmark; see dev/LOG.md.
+_NEW_LINE = 0.25
+"""A shown row that is new."""
+_NEW_KNOWN_LINE = 0.5
+"""A shown row that is new although the file holds the very line once, somewhere else."""
+_MISSING_CONTEXT = 0.6
+"""A context row that is not in the file, by its worth."""
+_MISSING_OLD = 1.2
+"""A row to drop that is not in the file, by its worth."""
+_REPLACED_LINE = 0.05
+"""A file line between adjacent shown rows: it is replaced."""
+_REPLACED_HEADER = 1.5
+"""The same for the first line of a definition: the whole definition would go."""
+_PASS_OPEN = 0.3
+"""Beginning to pass over file lines between adjacent rows."""
+_DRIFT_LINE = 0.15
+"""A file line between adjacent context rows of a diff: it is kept, the diff did not know it."""
+_LEAST_SIMILAR = 50
+"""Percent of similarity below which a row is no changed version of a line."""
+_LEAST_SIMILAR_CONTEXT = 75
+_OTHER_SCOPE = 0.05
+"""What remains of a match in a definition that the sketch does not speak of."""
+_RENAMED_BODY = 0.6
+"""Share of lines that a definition of a new name has in common with an old one to be that one renamed."""
+_OTHER_NAME = -0.3
+"""Changing the name of a definition in its header."""
+
+_NEVER = -1e9
+
+
+class Kind(StrEnum):
+    """What became of a row."""
+
+    SAME = "same"
+    """Found, equal but for white space at the ends."""
+    CHANGED = "changed"
+    """Found in an older form."""
+    NEW = "new"
+    """Not in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    kind: Kind
+    at: int
+    """The file line, or for a new row the line it comes before."""
+    similarity: int = 100
+    """Percent, for CHANGED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    score: float
+    placements: tuple[Placement, ...]
+    """One a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lattice:
+    """The match scores of all rows with all file lines, computed once and searched several times."""
+
+    view: FileView
+    rows: tuple[Row, ...]
+    match_RN: np.ndarray
+    similarity_RN: np.ndarray
+    """Percent; 100 where equal, 0 where no match is possible."""
+    new_R: np.ndarray
+    """Price of each row as a new line."""
+
+
+def build(rows: Sequence[Row], view: FileView) -> Lattice:
+    stripped = [row.text.strip() for row in rows]
+    similarity_RN = _similarities(rows, stripped, view)
+    match_RN = np.full(similarity_RN.shape, _NEVER)
+    scopes = row_scopes(rows, view)
+    compatible: dict[tuple[str, ...], np.ndarray] = {}
+    for number, row in enumerate(rows):
+        if row.op is Op.ADD:
+            continue
+        if scopes[number] not in compatible:
+            compatible[scopes[number]] = _compatibility(scopes[number], view)
+        match_RN[number] = _match_scores(row, stripped[number], similarity_RN[number], compatible[scopes[number]], view)
+    prices = np.array([_new_price(row, text, view) for row, text in zip(rows, stripped, strict=True)])
+    return Lattice(view=view, rows=tuple(rows), match_RN=match_RN, similarity_RN=similarity_RN, new_R=prices)
+
+
+def align(lattice: Lattice, forbidden: Mapping[int, set[int]] | None = None) -> Alignment:
+    """The best path; `forbidden` maps a row to file lines it may not be matched with."""
+    num_rows, num_lines = lattice.match_RN.shape
+    passing = _passing_prices(lattice.view)
+    best_M = np.zeros(num_lines + 1)
+    came_from = np.zeros((num_rows, num_lines + 1), dtype=np.int32)
+    matched = np.zeros((num_rows, num_lines + 1), dtype=bool)
+    for number, row in enumerate(lattice.rows):
+        best_M, came_from[number] = _pass_lines(best_M, _price_before(lattice.rows, number, passing))
+        match_N = lattice.match_RN[number]
+        if forbidden and number in forbidden:
+            match_N = match_N.copy()
+            match_N[list(forbidden[number])] = _NEVER
+        as_new_M = best_M - lattice.new_R[number]
+        as_match_M = np.concatenate(([_NEVER], best_M[:-1] + match_N))
+        matched[number] = as_match_M >= as_new_M
+        best_M = np.where(matched[number], as_match_M, as_new_M)
+        if row.op is Op.ADD:
+            matched[number] = False
+            best_M = as_new_M
+    return _trace(lattice, best_M, came_from, matched)
+
+
+def _trace(lattice: Lattice, best_M: np.ndarray, came_from: np.ndarray, matched: np.ndarray) -> Alignment:
+    at = int(np.argmax(best_M))
+    score = float(best_M[at])
+    placements: list[Placement] = []
+    for number in range(len(lattice.rows) - 1, -1, -1):
+        if matched[number, at]:
+            at -= 1
+            similarity = int(lattice.similarity_RN[number, at])
+            kind = Kind.SAME if similarity == 100 else Kind.CHANGED
+            placements.append(Placement(kind=kind, at=at, similarity=similarity))
+        else:
+            placements.append(Placement(kind=Kind.NEW, at=at, similarity=0))
+        at = int(came_from[number, at])
+    return Alignment(score=score, placements=tuple(reversed(placements)))
+
+
+# --- passing over file lines ---------------------------------------------------------------------
+
+
+def _passing_prices(view: FileView) -> dict[str, np.ndarray]:
+    """For each way of passing, the summed price of all lines before a place."""
+    replaced = np.minimum(view.worth_N, 1.0) * _REPLACED_LINE
+    for header in view.header_at:
+        if header < len(replaced):
+            replaced[header] = _REPLACED_HEADER
+    drift = np.minimum(view.worth_N, 1.0) * _DRIFT_LINE
+    return {"replace": _summed(replaced), "drift": _summed(drift)}
+
+
+def _summed(price_N: np.ndarray) -> np.ndarray:
+    return np.concatenate(([0.0], np.cumsum(price_N)))
+
+
+def _price_before(rows: Sequence[Row], number: int, passing: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Price of passing over lines just before a row; None where it is free."""
+    if number == 0 or rows[number].gap_before is not None:
+        return None
+    shown = rows[number].op is Op.SHOW and rows[number - 1].op is Op.SHOW
+    return passing["replace" if shown else "drift"]
+
+
+def _pass_lines(best_M: np.ndarray, price_M: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Best score at each place after passing any number of lines, and the place each came from."""
+    places = np.arange(len(best_M), dtype=np.int32)
+    if price_M is None:
+        leading = np.maximum.accumulate(best_M)
+        return leading, np.maximum.accumulate(np.where(best_M >= leading, places, 0))
+    level = best_M + price_M
+    leading = np.maximum.accumulate(level)
+    origin = np.maximum.accumulate(np.where(level >= leading, places, 0))
+    passed = leading - price_M - _PASS_OPEN
+    stay = best_M >= passed
+    return np.where(stay, best_M, passed), np.where(stay, places, origin)
+
+
+# --- scores of single matches ---------------------------------------------------------------------
+
+
+def _similarities(rows: Sequence[Row], stripped: Sequence[str], view: FileView) -> np.ndarray:
+    unique = list(dict.fromkeys(view.stripped))
+    column = {text: index for index, text in enumerate(unique)}
+    wanted = list(dict.fromkeys(text for row, text in zip(rows, stripped, strict=True) if row.op is not Op.ADD))
+    if not wanted or not unique:
+        return np.zeros((len(rows), len(view.lines)), dtype=np.uint8)
+    table = process.cdist(wanted, unique, scorer=fuzz.ratio, score_cutoff=_LEAST_SIMILAR, dtype=np.uint8)
+    table = np.minimum(table, 99)  # only equal texts are 100
+    for index, text in enumerate(wanted):
+        if text in column:
+            table[index, column[text]] = 100
+    columns_N = np.array([column[text] for text in view.stripped])
+    index_of = {text: index for index, text in enumerate(wanted)}
+    nothing = np.zeros(len(view.lines), dtype=np.uint8)
+    return np.stack([table[index_of[text]][columns_N] if text in index_of else nothing for text in stripped])
+
+
+def _match_scores(
+    row: Row, stripped: str, similarity_N: np.ndarray, compatible_N: np.ndarray, view: FileView
+) -> np.ndarray:
+    equal_N = similarity_N == 100
+    least = _LEAST_SIMILAR if row.op is Op.SHOW else _LEAST_SIMILAR_CONTEXT
+    similar_N = (similarity_N >= least) & ~equal_N & (worth(stripped) > 0.3) & (view.worth_N > 0.15)
+    changed_N = (similarity_N.astype(np.float64) - 50) / 50 * 0.8 * worth(stripped) - 0.05
+    score_N = np.where(equal_N, view.worth_N, np.where(similar_N, changed_N, _NEVER))
+    if row.optional:
+        score_N = np.where(equal_N, view.worth_N * 0.5, _NEVER)
+    name = header_name(row.text, view.language)
+    for header, definition in view.header_at.items() if row.op is Op.SHOW else ():
+        if similarity_N[header] == 100:
+            continue
+        if name is not None and definition.name == name:
+            score_N[header] = 0.9 * worth(stripped)
+        elif name is not None and similar_N[header]:
+            score_N[header] = _OTHER_NAME
+        elif name is None:
+            score_N[header] = _NEVER
+    return np.where(compatible_N == 0, _NEVER, np.where(score_N > 0, score_N * compatible_N, score_N))
+
+
+def _new_price(row: Row, stripped: str, view: FileView) -> float:
+    if row.op is Op.ADD or row.optional:
+        return 0.0
+    value = worth(stripped)
+    if row.op is Op.KEEP:
+        return value * _MISSING_CONTEXT
+    if row.op is Op.DROP:
+        return value * _MISSING_OLD
+    if value < 0.3:
+        return value / 10
+    return _NEW_KNOWN_LINE if view.counts.get(stripped) == 1 else _NEW_LINE
+
+
+# --- scopes ---------------------------------------------------------------------------------------
+
+
+def row_scopes(rows: Sequence[Row], view: FileView) -> list[tuple[str, ...]]:
+    """Per row, the names of the definitions that the sketch shows around it; a renamed one has its old name."""
+    headers = _header_names(rows, view)
+    renamed = _renamed(rows, headers, view)
+    scopes: list[tuple[str, ...]] = []
+    stack: list[tuple[int, str]] = []
+    block: int | None = None
+    for number, row in enumerate(rows):
+        if row.block != block:
+            stack, block = [], row.block
+        if row.text.strip() and not row.optional:
+            _pop_closed(stack, row)
+        scopes.append(tuple(name for _, name in stack))
+        if number in headers:
+            stack.append((indentation(row.text), renamed.get(headers[number], headers[number])))
+    return scopes
+
+
+def _pop_closed(stack: list[tuple[int, str]], row: Row) -> None:
+    width = indentation(row.text)
+    closes = row.text.strip()[0] in "})]"
+    while stack and (stack[-1][0] > width or (stack[-1][0] == width and not closes)):
+        stack.pop()
+
+
+def _header_names(rows: Sequence[Row], view: FileView) -> dict[int, str]:
+    """Rows that open a definition, with its name."""
+    known = {view.stripped[line]: definition.name for line, definition in view.header_at.items()}
+    names: dict[int, str] = {}
+    for number, row in enumerate(rows):
+        name = known.get(row.text.strip()) or header_name(row.text, view.language)
+        if name and not row.optional:
+            names[number] = name
+    return names
+
+
+def _renamed(rows: Sequence[Row], headers: Mapping[int, str], view: FileView) -> dict[str, str]:
+    """New name → old name, where a definition's lines are mostly those of one that the sketch does not show."""
+    by_name = {definition.name: definition for definition in view.definitions}
+    found: dict[str, str] = {}
+    for number, name in headers.items():
+        body = _body_texts(rows, number) if name not in by_name else set()
+        if len(body) < 2:
+            continue
+        for old, definition in by_name.items():
+            lines = {text for text in view.stripped[definition.header + 1 : definition.end] if worth(text) > 0.3}
+            if old not in headers.values() and len(body & lines) >= _RENAMED_BODY * max(len(body), len(lines)):
+                found[name] = old
+    return found
+
+
+def _body_texts(rows: Sequence[Row], header: int) -> set[str]:
+    width = indentation(rows[header].text)
+    texts: set[str] = set()
+    for row in rows[header + 1 :]:
+        if row.text.strip() and indentation(row.text) <= width:
+            break
+        if worth(row.text.strip()) > 0.3:
+            texts.add(row.text.strip())
+    return texts
+
+
+def _compatibility(scope: tuple[str, ...], view: FileView) -> np.ndarray:
+    """Per file line, what a match is worth for a row in this scope; 0 in a definition that the file does not have."""
+    names = {definition.name for definition in view.definitions}
+    if not all(name in names for name in scope):
+        return np.zeros(len(view.lines))
+    fits = {around: 1.0 if _in_order(scope, around) else _OTHER_SCOPE for around in set(view.scopes)}
+    return np.array([fits[around] for around in view.scopes])
+
+
+def _in_order(names: Sequence[str], around: Sequence[str]) -> bool:
+    remaining = iter(around)
+    return all(name in remaining for name in names)

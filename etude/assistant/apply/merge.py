@@ -1,0 +1,483 @@
+"""From a sketch's rows to the merges of file and sketch that are possible, best first.
+
+    rows → with_soft_gaps → lattice.align → placed blocks → closed definitions and floating rows settled → Merge
+
+A Merge never holds text of its own: every line is the file's or the sketch's, indented like the file.
+What cannot be settled by structure is left as a Doubt with the alternatives; `choose.py` asks the model.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from etude.assistant.apply import lattice as lattices
+from etude.assistant.apply.file_view import FileView, header_name, indentation, worth
+from etude.assistant.apply.indent import reindent_like
+from etude.assistant.apply.lattice import Alignment, Kind, Lattice, Placement
+from etude.assistant.apply.request import AbstainReason, Abstention
+from etude.assistant.apply.sketch import Op, Row, Rows
+
+# Two ways of placing a part whose scores differ by less than this (in lines' worth) fit equally well.
+_SURE_BY = 0.45
+# A row at an elision that resembles the neighbouring file line this much is a changed version of it.
+_SURELY_CHANGED = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """One way to merge."""
+
+    text: str
+    placements: tuple[Placement, ...]
+    dropped: frozenset[int]
+    """File lines that the result does not have."""
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Merges that structure alone cannot tell apart; the first is the one structure likes best."""
+
+    merges: tuple[Merge, ...]
+    reason: AbstainReason
+    sketch_line: int
+    file_lines: tuple[int, ...]
+    """Where each merge puts the part in doubt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Adjacent rows: `rows[start:end]` with no gap inside."""
+
+    start: int
+    end: int
+
+
+def merges(rows: Rows, view: FileView) -> Merge | Doubt | Abstention:
+    """The merge, or what stands in its way."""
+    table = lattices.build(with_soft_gaps(rows, view), view)
+    segments = segments_of(table.rows)
+    alignment = _place_strays(table, segments, lattices.align(table))
+    unplaced = _unplaced(table, segments, alignment, rows)
+    if unplaced:
+        return unplaced
+    best = _settle(table, segments, alignment, rows)
+    if isinstance(best, Abstention):
+        return best
+    return _doubt(table, segments, alignment, rows, best) or best
+
+
+def segments_of(rows: Sequence[Row]) -> list[Segment]:
+    starts = [number for number, row in enumerate(rows) if number == 0 or row.gap_before is not None]
+    return [Segment(start=start, end=end) for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+
+
+# --- gaps that models leave out --------------------------------------------------------------------
+
+
+def with_soft_gaps(rows: Rows, view: FileView) -> tuple[Row, ...]:
+    """Put a gap before a known definition that follows another whole definition.
+
+    Models list changed functions one after the other and do not mention those between. A sketch that spells the
+    whole file is taken at its word.
+    """
+    if spells_whole_file(rows, view):
+        return rows.rows
+    known = {definition.name for definition in view.definitions}
+    result = list(rows.rows)
+    last_known: int | None = None
+    for number, row in enumerate(result):
+        if row.op is not Op.SHOW or not row.text.strip():
+            continue
+        if row.gap_before is not None:
+            last_known = None
+        start = _decorators_above(result, number)
+        name = header_name(row.text, view.language)
+        if name not in known:
+            continue
+        if last_known is not None and indentation(row.text) <= indentation(result[last_known].text):
+            result[start] = replace(result[start], gap_before=indentation(row.text))
+        last_known = number
+    return tuple(result)
+
+
+def _decorators_above(rows: Sequence[Row], number: int) -> int:
+    start = number
+    while start > 0 and rows[start].gap_before is None and rows[start - 1].text.lstrip().startswith(("@", "#[")):
+        start -= 1
+    return start
+
+
+def spells_whole_file(rows: Rows, view: FileView) -> bool:
+    """Whether the sketch has no gap and shows the file from its first to its last lines."""
+    shown = [row.text.strip() for row in rows.rows if row.text.strip()]
+    if rows.gap_after is not None or any(row.gap_before is not None or row.op is not Op.SHOW for row in rows.rows):
+        return False
+    told = [line for line in view.stripped if line]
+    if not told or not shown:
+        return False
+    known = Counter(told)
+    shared = sum(min(count, known[line]) for line, count in Counter(shown).items())
+    near_start = any(line in told[:6] for line in shown[:6] if worth(line) > 0.5)
+    return near_start and shared >= 0.5 * len(told)
+
+
+# --- blocks in another order than the file's --------------------------------------------------------
+
+
+def _place_strays(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Alignment:
+    """Place segments again on their own whose lines the file has, but not in the sketch's order."""
+    placements = list(alignment.placements)
+    for segment in segments:
+        if _found_worth(table, segment, placements) >= 0.5 * _known_worth(table, segment):
+            continue
+        alone = lattices.align(_part(table, segment))
+        taken = _file_lines(table.rows, placements, [other for other in segments if other != segment])
+        if _found_worth(table, segment, alone.placements, offset=segment.start) < 0.5 * _known_worth(table, segment):
+            continue
+        if taken & _span(alone.placements):
+            continue
+        placements[segment.start : segment.end] = alone.placements
+    return Alignment(score=alignment.score, placements=tuple(placements))
+
+
+def _part(table: Lattice, segment: Segment) -> Lattice:
+    part = slice(segment.start, segment.end)
+    return Lattice(
+        view=table.view,
+        rows=table.rows[part],
+        match_RN=table.match_RN[part],
+        similarity_RN=table.similarity_RN[part],
+        new_R=table.new_R[part],
+    )
+
+
+def _known_worth(table: Lattice, segment: Segment) -> float:
+    """Worth of the rows that the file holds somewhere."""
+    numbers = [n for n in range(segment.start, segment.end) if table.rows[n].op is not Op.ADD]
+    return sum(worth(text) for n in numbers if table.view.counts.get(text := table.rows[n].text.strip()))
+
+
+def _found_worth(table: Lattice, segment: Segment, placements: Sequence[Placement], offset: int = 0) -> float:
+    numbers = range(segment.start, segment.end)
+    return sum(worth(table.rows[n].text.strip()) for n in numbers if placements[n - offset].kind is Kind.SAME)
+
+
+def _file_lines(rows: Sequence[Row], placements: Sequence[Placement], segments: Iterable[Segment]) -> set[int]:
+    numbers = [n for segment in segments for n in range(segment.start, segment.end)]
+    return {placements[n].at for n in numbers if placements[n].kind is not Kind.NEW and rows[n].text.strip()}
+
+
+def _span(placements: Sequence[Placement]) -> set[int]:
+    found = [placement.at for placement in placements if placement.kind is not Kind.NEW]
+    return set(range(min(found), max(found) + 1)) if found else set()
+
+
+# --- rows that the file should have and has not ------------------------------------------------------
+
+
+def _unplaced(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows) -> Abstention | None:
+    for segment in segments:
+        for number in range(segment.start, segment.end):
+            row, placement = table.rows[number], alignment.placements[number]
+            if row.op is Op.DROP and not row.optional and placement.kind is Kind.NEW and worth(row.text.strip()) > 0.3:
+                return Abstention(
+                    reason=AbstainReason.NO_ANCHOR,
+                    message=f"The file has no line like {row.text.strip()!r}, which the sketch wants to replace. "
+                    "The file may have changed since the sketch was written.",
+                    sketch_line=row.line,
+                )
+        context = [n for n in range(segment.start, segment.end) if table.rows[n].op in (Op.KEEP, Op.DROP)]
+        context = [n for n in context if not table.rows[n].optional]
+        found = sum(worth(table.rows[n].text.strip()) for n in context if alignment.placements[n].kind is not Kind.NEW)
+        wanted = sum(worth(table.rows[n].text.strip()) for n in context)
+        if wanted > 0.3 and found < 0.5 * wanted:
+            line = table.rows[context[0]].line
+            return Abstention(
+                reason=AbstainReason.NO_ANCHOR,
+                message="Most of the lines around this change are not in the file.",
+                sketch_line=line,
+            )
+    return None
+
+
+# --- from placements to a text ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A merge in the making."""
+
+    at: list[Placement]
+    dropped: set[int]
+    spaced: set[int]
+    """Rows that begin something at a place of its own, to be set off by blank lines like its neighbours."""
+
+
+def _settle(
+    table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows, *, keep_tails: bool | None = None
+) -> Merge | Abstention:
+    draft = _Draft(at=list(alignment.placements), dropped=set(), spaced=set())
+    for segment in segments:
+        _drop_replaced(table, segment, draft)
+    for header in _headers_found(table, draft.at):
+        _settle_tail(table, header, rows, draft)
+    stuck = _settle_floating(table, segments, rows, draft)
+    if stuck:
+        return stuck
+    text = _emit(table, segments, draft)
+    return Merge(text=text, placements=tuple(draft.at), dropped=frozenset(draft.dropped), score=alignment.score)
+
+
+def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> None:
+    """File lines passed over between adjacent shown rows are replaced by them."""
+    position: int | None = None
+    for number in range(segment.start, segment.end):
+        row, placement = table.rows[number], draft.at[number]
+        if position is not None and row.op is Op.SHOW and table.rows[number - 1].op is Op.SHOW:
+            draft.dropped.update(range(position, placement.at))
+        if row.op is Op.DROP and placement.kind is not Kind.NEW:
+            draft.dropped.add(placement.at)
+        position = placement.at + (placement.kind is not Kind.NEW)
+
+
+def _headers_found(table: Lattice, placements: Sequence[Placement]) -> list[int]:
+    """Rows that are headers of definitions, found in the file under the same name."""
+    found = []
+    for number, (row, placement) in enumerate(zip(table.rows, placements, strict=True)):
+        definition = table.view.header_at.get(placement.at) if placement.kind is not Kind.NEW else None
+        if row.op is not Op.SHOW or definition is None:
+            continue
+        if placement.kind is Kind.SAME or header_name(row.text, table.view.language) == definition.name:
+            found.append(number)
+    return found
+
+
+def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> None:
+    """Drop what the file's definition still has after the sketch's ends, when the sketch shows its end."""
+    definition = table.view.header_at[draft.at[header].at]
+    last = _last_row_of_body(table.rows, header)
+    if last == header:
+        return
+    placed = draft.at[last]
+    after = placed.at + (placed.kind is not Kind.NEW)
+    left = [n for n in range(after, min(definition.end, len(table.view.lines))) if n not in draft.dropped]
+    told = [n for n in left if worth(table.view.stripped[n]) > 0.3]
+    if not told or _ends_open(table, header, last, rows):
+        return
+    if any(n in table.view.header_at for n in told):
+        return  # whole definitions are never dropped because a sketch is silent about them
+    if placed.kind is Kind.SAME and _gap_after(table.rows, last, rows) is not None:
+        return  # the last line shown is context, and "the rest" follows
+    draft.dropped.update(left)
+
+
+def _last_row_of_body(rows: Sequence[Row], header: int) -> int:
+    width, last = indentation(rows[header].text), header
+    for number in range(header + 1, len(rows)):
+        row = rows[number]
+        if row.block != rows[header].block:
+            break
+        if not row.text.strip():
+            continue
+        closes = row.text.strip()[0] in "})]" and indentation(row.text) == width
+        if indentation(row.text) <= width and not closes:
+            break
+        last = number
+        if closes and row.text.strip()[0] == "}":
+            break
+    return last
+
+
+def _gap_after(rows: Sequence[Row], number: int, all_rows: Rows) -> int | None:
+    for following in rows[number + 1 :]:
+        if following.gap_before is not None or following.text.strip():
+            return following.gap_before
+    return all_rows.gap_after
+
+
+def _ends_open(table: Lattice, header: int, last: int, rows: Rows) -> bool:
+    """Whether an elision inside the body follows the last row."""
+    gap = _gap_after(table.rows, last, rows)
+    return gap is not None and gap > indentation(table.rows[header].text)
+
+
+# --- rows that stand alone between gaps ----------------------------------------------------------------
+
+
+def _settle_floating(table: Lattice, segments: Sequence[Segment], rows: Rows, draft: _Draft) -> Abstention | None:
+    scopes = lattices.row_scopes(table.rows, table.view)
+    for segment in segments:
+        numbers = range(segment.start, segment.end)
+        if any(draft.at[n].kind is not Kind.NEW and worth(table.rows[n].text.strip()) > 0.1 for n in numbers):
+            continue
+        if all(table.rows[n].op is not Op.SHOW and table.rows[n].op is not Op.ADD for n in numbers):
+            continue
+        place = _place_of_floating(table, segment, scopes[segment.start], rows, draft)
+        if place is None:
+            row = table.rows[segment.start]
+            return Abstention(
+                reason=AbstainReason.NO_ANCHOR,
+                message=f"Nothing tells where {row.text.strip()!r} belongs. Show a line before or after it.",
+                sketch_line=row.line,
+            )
+        for n in numbers:
+            draft.at[n] = Placement(kind=Kind.NEW, at=place, similarity=0)
+        draft.spaced.add(next(n for n in numbers if table.rows[n].text.strip()))
+    return None
+
+
+def _place_of_floating(
+    table: Lattice, segment: Segment, scope: tuple[str, ...], rows: Rows, draft: _Draft
+) -> int | None:
+    """Where new rows without a neighbour go: the end of what the sketch shows around them, if that is clear."""
+    view = table.view
+    if not any(view.stripped):
+        return 0
+    if _gap_after(table.rows, segment.end - 1, rows) is not None and segment.end < len(table.rows):
+        return None
+    if rows.gap_after is not None and segment.end == len(table.rows):
+        return None
+    if table.rows[segment.start].gap_before is None:
+        return None
+    if not scope:
+        return _end_of_code(view, 0, len(view.lines))
+    matching = [d for d in view.definitions if (*d.parents, d.name)[-len(scope) :] == scope]
+    if len(matching) != 1:
+        return None
+    return _end_of_code(view, matching[0].header + 1, matching[0].end)
+
+
+def _end_of_code(view: FileView, start: int, end: int) -> int:
+    """The place after the last line of code in start..end, before its closing brace."""
+    end = min(end, len(view.lines))
+    while end > start and not view.stripped[end - 1]:
+        end -= 1
+    closing = end > start and view.stripped[end - 1][:1] in "})]" and start > 0
+    return end - 1 if closing else end
+
+
+# --- writing the result ----------------------------------------------------------------------------------
+
+
+def _emit(table: Lattice, segments: Sequence[Segment], draft: _Draft) -> str:
+    view = table.view
+    inserted: dict[int, list[str]] = {}
+    replaced: dict[int, str] = {}
+    whole = _equal_pairs(table, draft.at, range(len(table.rows)))
+    for segment in segments:
+        numbers = range(segment.start, segment.end)
+        reindent = reindent_like(_equal_pairs(table, draft.at, numbers) or whole, view.lines)
+        for number in _without_edge_blanks(table, draft.at, numbers):
+            row, placement = table.rows[number], draft.at[number]
+            if row.op is Op.DROP or (row.op is Op.KEEP and placement.kind is Kind.NEW):
+                continue
+            line = reindent(row.text)
+            if number in draft.spaced and header_name(row.text.lstrip("@"), view.language):
+                inserted.setdefault(placement.at, []).extend(
+                    [""] * _blanks_before(view, placement.at, indentation(line))
+                )
+            if placement.kind is Kind.NEW:
+                inserted.setdefault(placement.at, []).append(line)
+            elif row.op is Op.SHOW and _differs(line, view.lines[placement.at], placement):
+                replaced[placement.at] = line
+    return _assemble(view, inserted, replaced, draft.dropped)
+
+
+def _blanks_before(view: FileView, place: int, width: int) -> int:
+    """Blank lines to put before a new definition at this depth, as its siblings have them; 0 when they are there."""
+    if place == 0 or not view.stripped[place - 1] or indentation(view.lines[place - 1]) < width:
+        return 0
+    counts = Counter[int]()
+    for definition in view.definitions:
+        if definition.start and indentation(view.lines[definition.start]) == width:
+            above = definition.start
+            while above and not view.stripped[above - 1]:
+                above -= 1
+            counts[definition.start - above] += 1
+    counts.pop(0, None)
+    return counts.most_common(1)[0][0] if counts else 1
+
+
+def _equal_pairs(table: Lattice, placements: Sequence[Placement], numbers: Iterable[int]) -> list[tuple[str, str]]:
+    return [
+        (table.rows[n].text, table.view.lines[placements[n].at])
+        for n in numbers
+        if placements[n].kind is Kind.SAME and not table.rows[n].optional and worth(table.rows[n].text.strip()) > 0.1
+    ]
+
+
+def _differs(line: str, file_line: str, placement: Placement) -> bool:
+    if placement.kind is Kind.CHANGED:
+        return True
+    return bool(line.strip()) and indentation(line) != indentation(file_line)
+
+
+def _without_edge_blanks(table: Lattice, placements: Sequence[Placement], numbers: Sequence[int]) -> list[int]:
+    """Rows to write: new blank rows at a segment's ends, next to found rows, are decoration."""
+    kept = list(numbers)
+    for end in (0, -1):
+        while len(kept) > 1 and not table.rows[kept[end]].text.strip() and placements[kept[end]].kind is Kind.NEW:
+            kept.pop(end)
+    return kept
+
+
+def _assemble(view: FileView, inserted: Mapping[int, list[str]], replaced: Mapping[int, str], dropped: set[int]) -> str:
+    ending = _usual_ending(view.lines)
+    pieces: list[str] = []
+    for number in range(len(view.lines) + 1):
+        pieces += [line + ending for line in inserted.get(number, ())]
+        if number == len(view.lines) or number in dropped:
+            continue
+        line = view.lines[number]
+        pieces.append(replaced[number] + _ending(line) if number in replaced else line)
+    return _join(pieces, view, ending)
+
+
+def _join(pieces: list[str], view: FileView, ending: str) -> str:
+    """Lines as one text whose last line ends, or does not end, as the file's did."""
+    pieces = [
+        piece if _ending(piece) or number == len(pieces) - 1 else piece + ending for number, piece in enumerate(pieces)
+    ]
+    if pieces and view.lines and not _ending(view.lines[-1]):
+        pieces[-1] = pieces[-1][: len(pieces[-1]) - len(_ending(pieces[-1]))]
+    return "".join(pieces)
+
+
+def _ending(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]
+
+
+def _usual_ending(lines: Sequence[str]) -> str:
+    endings = Counter(_ending(line) for line in lines)
+    endings.pop("", None)
+    return endings.most_common(1)[0][0] if endings else "\n"
+
+
+# --- doubts -------------------------------------------------------------------------------------------------
+
+
+def _doubt(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows, best: Merge) -> Doubt | None:
+    """Another placing of a segment that fits as well and gives another text."""
+    for segment in segments:
+        numbers = range(segment.start, segment.end)
+        found = {n: {alignment.placements[n].at} for n in numbers if alignment.placements[n].kind is not Kind.NEW}
+        if not found:
+            continue
+        other = lattices.align(table, found)
+        if alignment.score - other.score >= _SURE_BY:
+            continue
+        merge = _settle(table, segments, other, rows)
+        if isinstance(merge, Merge) and merge.text != best.text:
+            places = (_first_found(alignment, numbers), _first_found(other, numbers))
+            return Doubt(
+                merges=(best, merge),
+                reason=AbstainReason.AMBIGUOUS,
+                sketch_line=table.rows[segment.start].line,
+                file_lines=places,
+            )
+    return None
+
+
+def _first_found(alignment: Alignment, numbers: Iterable[int]) -> int:
+    return next((alignment.placements[n].at for n in numbers if alignment.placements[n].kind is not Kind.NEW), 0)
