@@ -1,0 +1,61 @@
+"""The page's view of a text and the way back: "\\n" line ends and UTF-16 offsets there, exact bytes here."""
+
+import bisect
+import difflib
+import re
+
+from etude.edits import Edit, split_lines
+from etude.server.wire import WireEdit
+
+_ENDING = re.compile(r"\r\n|\r|\n")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+
+
+def to_page(text: str) -> str:
+    """The editor of the page knows one line ending only."""
+    return _ENDING.sub("\n", text) if "\r" in text else text
+
+
+def from_page(edited: str, original: str) -> str:
+    """`edited` with the line endings of `original`: kept lines keep theirs, new lines take their neighbour's."""
+    if "\r" not in original:
+        return edited
+    before, after = split_lines(original), split_lines(to_page(edited))
+    endings = _kept_endings(before, after)
+    fallback = next(filter(None, (_ending(line) for line in before)), "\n")
+    pieces = []
+    for line, kept in zip(after, endings, strict=True):
+        fallback = kept or fallback
+        pieces.append(line.removesuffix("\n") + (fallback if line.endswith("\n") else ""))
+    return "".join(pieces)
+
+
+def _kept_endings(before: list[str], after: list[str]) -> list[str]:
+    """For each line of `after` the ending of the line of `before` it is, or "" for a new one."""
+    endings = [""] * len(after)
+    bare_before, bare_after = [_bare(line) for line in before], [_bare(line) for line in after]
+    for block in difflib.SequenceMatcher(None, bare_before, bare_after, autojunk=False).get_matching_blocks():
+        for at in range(block.size):
+            endings[block.b + at] = _ending(before[block.a + at])
+    return endings
+
+
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _ending(line: str) -> str:
+    return line[len(_bare(line)) :]
+
+
+def wire_edits(text: str, edits: tuple[Edit, ...]) -> list[WireEdit]:
+    """Edits of `text` with offsets as JavaScript counts them."""
+    astral = [match.start() for match in _ASTRAL.finditer(text)]
+    return [
+        WireEdit(
+            start=edit.span.start + bisect.bisect_left(astral, edit.span.start),
+            end=edit.span.end + bisect.bisect_left(astral, edit.span.end),
+            text=to_page(edit.text),
+        )
+        for edit in edits
+    ]
