@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from etude.assistant.apply.elisions import is_elision
 from etude.assistant.apply.file_view import FileView, view_file
+from etude.assistant.apply.merge import spells_whole_file
 from etude.assistant.apply.request import AbstainReason, Abstention, ApplyRequest
 from etude.assistant.apply.sketch import Op, Rows, language_of_rows
 from etude.edits import split_lines
@@ -39,7 +40,7 @@ def merged_badly(request: ApplyRequest, view: FileView, text: str) -> Abstention
 
 def lost_definitions(view: FileView, text: str, rows: Rows) -> Abstention | None:
     """Definitions that are gone although the sketch neither removes nor shows them."""
-    if any(row.op is Op.DROP for row in rows.rows):
+    if any(row.op is Op.DROP for row in rows.rows) or spells_whole_file(rows, view):
         return None
     left = Counter(definition.name for definition in view_file(view.path, text).definitions)
     shown = {row.text.strip() for row in rows.rows}

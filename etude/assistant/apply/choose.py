@@ -5,6 +5,7 @@ The sum of log-probabilities over the changed windows of the merged file minus t
 file as it is. Merges in doubt hold the same new lines in different places, so the sums compare like with like.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,12 @@ async def choose(doubt: Doubt, original: str, model: Model) -> Choice:
     gains = [await _gain(merge.text, original, model) for merge in doubt.merges]
     order = sorted(range(len(gains)), key=lambda index: -gains[index])
     return Choice(merge=doubt.merges[order[0]], sure_by_nats=gains[order[0]] - gains[order[1]])
+
+
+def comparable(doubt: Doubt) -> bool:
+    """Whether all merges hold the same lines, in other places: only then do sums of log-probabilities compare."""
+    contents = [Counter(line.strip() for line in split_lines(merge.text)) for merge in doubt.merges]
+    return all(content == contents[0] for content in contents)
 
 
 async def _gain(merged: str, original: str, model: Model) -> float:

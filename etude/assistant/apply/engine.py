@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from etude.assistant.apply import checks
-from etude.assistant.apply.choose import choose
+from etude.assistant.apply.choose import choose, comparable
 from etude.assistant.apply.file_view import FileView, view_file
 from etude.assistant.apply.merge import Doubt, Merge, merges
 from etude.assistant.apply.request import (
@@ -21,6 +21,7 @@ from etude.assistant.apply.request import (
     HunkReady,
     Progress,
 )
+from etude.assistant.apply.rewrite import Rewritten, rewrite
 from etude.assistant.apply.sketch import Rows, read_rows
 from etude.edits import patch_from_texts
 from etude.errors import Unsupported
@@ -30,6 +31,11 @@ from etude.models.model import Model
 _SURE_NATS = 6.0
 
 
+def default_engine(model: Model) -> Engine:
+    """The engine that does better with this model on `benchmarks/apply.py`."""
+    return Engine.MERGE
+
+
 async def apply(request: ApplyRequest, model: Model, *, engine: Engine | None = None) -> AsyncIterator[ApplyEvent]:
     """Stream Progress and HunkReady, then exactly one ApplyResult; never changes anything on disk.
 
@@ -37,31 +43,54 @@ async def apply(request: ApplyRequest, model: Model, *, engine: Engine | None = 
     and what the model raises.
     """
     started = time.perf_counter()
-    async for event in _merge(request, model):
+    engine = engine or default_engine(model)
+    first_hunk_seconds: float | None = None
+    yield Progress(stage="finding the places")
+    view, rows = await asyncio.to_thread(_read, request)
+    another = checks.for_another_file(request, rows, view)
+    if another:
+        yield ApplyResult(abstention=another, engine=engine, model=model.name, seconds=time.perf_counter() - started)
+        return
+    stages = _merge if engine is Engine.MERGE else _rewrite
+    async for event in stages(request, rows, view, model):
+        if isinstance(event, HunkReady) and first_hunk_seconds is None:
+            first_hunk_seconds = time.perf_counter() - started
         if isinstance(event, ApplyResult):
-            event = replace(event, seconds=time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            event = replace(event, seconds=seconds, first_hunk_seconds=first_hunk_seconds)
         yield event
 
 
-async def _merge(request: ApplyRequest, model: Model) -> AsyncIterator[ApplyEvent]:
+async def _merge(request: ApplyRequest, rows: Rows, view: FileView, model: Model) -> AsyncIterator[ApplyEvent]:
     """MergeApply: structure first, the model only where a choice is open."""
-    started = time.perf_counter()
-    yield Progress(stage="finding the places")
-    view, rows = await asyncio.to_thread(_read, request)
-    outcome = checks.for_another_file(request, rows, view) or await asyncio.to_thread(merges, rows, view)
+    outcome = await asyncio.to_thread(merges, rows, view)
     if isinstance(outcome, Doubt):
         yield Progress(stage=f"choosing between {len(outcome.merges)} places", total=len(outcome.merges))
         outcome = await _decide(outcome, request, model)
     if isinstance(outcome, Merge):
-        outcome = await asyncio.to_thread(_checked, outcome, request, rows, view)
+        outcome = await asyncio.to_thread(_checked, outcome.text, request, rows, view)
     if isinstance(outcome, Abstention):
         yield ApplyResult(abstention=outcome, engine=Engine.MERGE, model=model.name)
         return
-    patch = patch_from_texts(request.path, request.text, outcome.text)
-    first_hunk_seconds = time.perf_counter() - started
+    patch = patch_from_texts(request.path, request.text, outcome)
     for edit in patch.edits:
         yield HunkReady(edit=edit)
-    yield ApplyResult(patch=patch, engine=Engine.MERGE, model=model.name, first_hunk_seconds=first_hunk_seconds)
+    yield ApplyResult(patch=patch, engine=Engine.MERGE, model=model.name)
+
+
+async def _rewrite(request: ApplyRequest, rows: Rows, view: FileView, model: Model) -> AsyncIterator[ApplyEvent]:
+    """RewriteApply: the model writes the window, the checks decide whether it is believed."""
+    yield Progress(stage="rewriting")
+    async for item in rewrite(request, rows, view, model):
+        if not isinstance(item, Rewritten):
+            yield HunkReady(edit=item)
+            continue
+        checked = item.abstention or await asyncio.to_thread(_checked, item.text or "", request, rows, view)
+        if isinstance(checked, Abstention):
+            yield ApplyResult(abstention=checked, engine=Engine.REWRITE, model=model.name, usage=item.usage)
+            return
+        patch = patch_from_texts(request.path, request.text, checked)
+        yield ApplyResult(patch=patch, engine=Engine.REWRITE, model=model.name, usage=item.usage)
 
 
 def _read(request: ApplyRequest) -> tuple[FileView, Rows]:
@@ -69,8 +98,8 @@ def _read(request: ApplyRequest) -> tuple[FileView, Rows]:
     return view, read_rows(request.sketch, view.lines, request.path)
 
 
-def _checked(merge: Merge, request: ApplyRequest, rows: Rows, view: FileView) -> Merge | Abstention:
-    return checks.merged_badly(request, view, merge.text) or checks.lost_definitions(view, merge.text, rows) or merge
+def _checked(text: str, request: ApplyRequest, rows: Rows, view: FileView) -> str | Abstention:
+    return checks.merged_badly(request, view, text) or checks.lost_definitions(view, text, rows) or text
 
 
 async def _decide(doubt: Doubt, request: ApplyRequest, model: Model) -> Merge | Abstention:
@@ -81,6 +110,8 @@ async def _decide(doubt: Doubt, request: ApplyRequest, model: Model) -> Merge | 
         sketch_line=doubt.sketch_line,
         candidates=doubt.file_lines,
     )
+    if not comparable(doubt):
+        return undecided
     try:
         choice = await choose(doubt, request.text, model)
     except Unsupported:

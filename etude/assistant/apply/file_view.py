@@ -90,6 +90,11 @@ def worth(stripped: str) -> float:
     return 0.7 + min(len(stripped), 40) / 40
 
 
+def closes_block(stripped: str) -> bool:
+    """Whether a line does nothing but close what an earlier one opened."""
+    return stripped[:1] in ("}", ")", "]") or stripped in ("end", "end;", "fi", "done", "esac")
+
+
 def header_name(line: str, language: str | None = None) -> str | None:
     """The name that a line defines ("f" for "def f(x):"), judged by the line alone."""
     if language == "python":
@@ -140,8 +145,8 @@ def block_end(lines: Sequence[str], header: int) -> int:
         if not lines[number].strip():
             continue
         if indentation(lines[number]) <= width:
-            closes = lines[number].strip()[0] in "})]" or lines[number].strip() in ("end", "fi", "done")
-            return number + 1 if closes and indentation(lines[number]) == width else end
+            closes = closes_block(lines[number].strip()) and indentation(lines[number]) == width
+            return number + 1 if closes else end
         end = number + 1
     return end
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 from rapidfuzz import fuzz, process
 
-from etude.assistant.apply.file_view import FileView, header_name, indentation, worth
+from etude.assistant.apply.file_view import FileView, closes_block, header_name, indentation, worth
 from etude.assistant.apply.sketch import Op, Row
 
 # Prices, in units of a line's worth (about 1.3 for a usual line). Tuned on the development repositories of the
@@ -46,6 +46,8 @@ _OTHER_SCOPE = 0.05
 """What remains of a match in a definition that the sketch does not speak of."""
 _RENAMED_BODY = 0.6
 """Share of lines that a definition of a new name has in common with an old one to be that one renamed."""
+_CLOSING_LINE = 0.5
+"""The closing line of a definition, matched with that definition's own."""
 _OTHER_NAME = -0.3
 """Changing the name of a definition in its header."""
 
@@ -97,6 +99,7 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
     similarity_RN = _similarities(rows, stripped, view)
     match_RN = np.full(similarity_RN.shape, _NEVER)
     scopes = row_scopes(rows, view)
+    closing = closing_rows(rows, view)
     compatible: dict[tuple[str, ...], np.ndarray] = {}
     for number, row in enumerate(rows):
         if row.op is Op.ADD:
@@ -104,6 +107,8 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
         if scopes[number] not in compatible:
             compatible[scopes[number]] = _compatibility(scopes[number], view)
         match_RN[number] = _match_scores(row, stripped[number], similarity_RN[number], compatible[scopes[number]], view)
+        if number in closing:
+            match_RN[number] = _closing_scores(closing[number], match_RN[number], view)
     prices = np.array([_new_price(row, text, view) for row, text in zip(rows, stripped, strict=True)])
     return Lattice(view=view, rows=tuple(rows), match_RN=match_RN, similarity_RN=similarity_RN, new_R=prices)
 
@@ -263,9 +268,41 @@ def row_scopes(rows: Sequence[Row], view: FileView) -> list[tuple[str, ...]]:
     return scopes
 
 
+def closing_rows(rows: Sequence[Row], view: FileView) -> dict[int, tuple[str, ...]]:
+    """Rows that close a definition which the sketch opened, with that definition's scope and name."""
+    headers = _header_names(rows, view)
+    opened: list[int] = []
+    found: dict[int, tuple[str, ...]] = {}
+    scopes = row_scopes(rows, view)
+    for number, row in enumerate(rows):
+        if not row.text.strip():
+            continue
+        width = indentation(row.text)
+        while opened and indentation(rows[opened[-1]].text) > width:
+            opened.pop()
+        top = opened[-1] if opened and indentation(rows[opened[-1]].text) == width else None
+        if top is not None and rows[top].block == row.block and closes_block(row.text.strip()):
+            found[number] = scopes[number]
+        if top is not None:
+            opened.pop()
+        if number in headers:
+            opened.append(number)
+    return found
+
+
+def _closing_scores(scope: tuple[str, ...], match_N: np.ndarray, view: FileView) -> np.ndarray:
+    """A row that closes a definition is matched with that definition's last line and no other."""
+    ends = {d.end - 1 for d in view.definitions if _in_order(scope, (*d.parents, d.name)) and d.name == scope[-1:][0]}
+    allowed = np.full(len(match_N), _NEVER)
+    for line in ends & set(range(len(match_N))):
+        if view.stripped[line] and match_N[line] > _NEVER:
+            allowed[line] = max(match_N[line], _CLOSING_LINE)
+    return allowed
+
+
 def _pop_closed(stack: list[tuple[int, str]], row: Row) -> None:
     width = indentation(row.text)
-    closes = row.text.strip()[0] in "})]"
+    closes = closes_block(row.text.strip())
     while stack and (stack[-1][0] > width or (stack[-1][0] == width and not closes)):
         stack.pop()
 

@@ -6,12 +6,13 @@ A Merge never holds text of its own: every line is the file's or the sketch's, i
 What cannot be settled by structure is left as a Doubt with the alternatives; `choose.py` asks the model.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etude.assistant.apply import lattice as lattices
-from etude.assistant.apply.file_view import FileView, header_name, indentation, worth
+from etude.assistant.apply.file_view import FileView, closes_block, header_name, indentation, worth
 from etude.assistant.apply.indent import reindent_like
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice, Placement
 from etude.assistant.apply.request import AbstainReason, Abstention
@@ -19,8 +20,12 @@ from etude.assistant.apply.sketch import Op, Row, Rows
 
 # Two ways of placing a part whose scores differ by less than this (in lines' worth) fit equally well.
 _SURE_BY = 0.45
+# Likewise when this much more of it, in lines' worth, is there letter by letter.
+_PROVEN_BY = 0.6
 # A row at an elision that resembles the neighbouring file line this much is a changed version of it.
 _SURELY_CHANGED = 80
+# A statement after which a body has nothing more to say.
+_FINISHES = re.compile(r"(?:return|raise|throw|yield|break|continue|pass|exit|panic!?)\b|[})\]]|end\b|\.\.\.$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,18 +215,16 @@ class _Draft:
 
     at: list[Placement]
     dropped: set[int]
-    spaced: set[int]
-    """Rows that begin something at a place of its own, to be set off by blank lines like its neighbours."""
 
 
-def _settle(
-    table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows, *, keep_tails: bool | None = None
-) -> Merge | Abstention:
-    draft = _Draft(at=list(alignment.placements), dropped=set(), spaced=set())
+def _settle(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows) -> Merge | Abstention:
+    draft = _Draft(at=list(alignment.placements), dropped=set())
     for segment in segments:
         _drop_replaced(table, segment, draft)
     for header in _headers_found(table, draft.at):
-        _settle_tail(table, header, rows, draft)
+        unclear = _settle_tail(table, header, rows, draft)
+        if unclear:
+            return unclear
     stuck = _settle_floating(table, segments, rows, draft)
     if stuck:
         return stuck
@@ -253,23 +256,41 @@ def _headers_found(table: Lattice, placements: Sequence[Placement]) -> list[int]
     return found
 
 
-def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> None:
+def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> Abstention | None:
     """Drop what the file's definition still has after the sketch's ends, when the sketch shows its end."""
     definition = table.view.header_at[draft.at[header].at]
     last = _last_row_of_body(table.rows, header)
     if last == header:
-        return
+        return None
     placed = draft.at[last]
     after = placed.at + (placed.kind is not Kind.NEW)
     left = [n for n in range(after, min(definition.end, len(table.view.lines))) if n not in draft.dropped]
     told = [n for n in left if worth(table.view.stripped[n]) > 0.3]
     if not told or _ends_open(table, header, last, rows):
-        return
+        return None
     if any(n in table.view.header_at for n in told):
-        return  # whole definitions are never dropped because a sketch is silent about them
+        return None  # whole definitions are never dropped because a sketch is silent about them
     if placed.kind is Kind.SAME and _gap_after(table.rows, last, rows) is not None:
-        return  # the last line shown is context, and "the rest" follows
-    draft.dropped.update(left)
+        return None  # the last line shown is context, and "the rest" follows
+    if _looks_finished(table, header, last, draft):
+        draft.dropped.update(left)
+        return None
+    return Abstention(
+        reason=AbstainReason.LOST_CODE,
+        message=f"The sketch shows how {definition.name!r} begins; {len(told)} lines after line {after} are neither "
+        'shown nor elided. Say "... existing code ..." if they stay.',
+        sketch_line=table.rows[last].line,
+        candidates=(after,),
+    )
+
+
+def _looks_finished(table: Lattice, header: int, last: int, draft: _Draft) -> bool:
+    """Whether a body that is shown without its old end was rewritten to its end, not cut off."""
+    if _FINISHES.match(table.rows[last].text.strip()):
+        return True
+    body = [n for n in range(header + 1, last + 1) if worth(table.rows[n].text.strip()) > 0.3]
+    new = [n for n in body if draft.at[n].kind is Kind.NEW]
+    return len(new) >= 2 and 2 * len(new) > len(body)
 
 
 def _last_row_of_body(rows: Sequence[Row], header: int) -> int:
@@ -280,11 +301,11 @@ def _last_row_of_body(rows: Sequence[Row], header: int) -> int:
             break
         if not row.text.strip():
             continue
-        closes = row.text.strip()[0] in "})]" and indentation(row.text) == width
+        closes = closes_block(row.text.strip()) and indentation(row.text) == width
         if indentation(row.text) <= width and not closes:
             break
         last = number
-        if closes and row.text.strip()[0] == "}":
+        if closes and row.text.strip()[0] not in ")]":
             break
     return last
 
@@ -323,7 +344,6 @@ def _settle_floating(table: Lattice, segments: Sequence[Segment], rows: Rows, dr
             )
         for n in numbers:
             draft.at[n] = Placement(kind=Kind.NEW, at=place, similarity=0)
-        draft.spaced.add(next(n for n in numbers if table.rows[n].text.strip()))
     return None
 
 
@@ -368,20 +388,26 @@ def _emit(table: Lattice, segments: Sequence[Segment], draft: _Draft) -> str:
     for segment in segments:
         numbers = range(segment.start, segment.end)
         reindent = reindent_like(_equal_pairs(table, draft.at, numbers) or whole, view.lines)
-        for number in _without_edge_blanks(table, draft.at, numbers):
+        written = _without_edge_blanks(table, draft.at, numbers)
+        for number in written:
             row, placement = table.rows[number], draft.at[number]
             if row.op is Op.DROP or (row.op is Op.KEEP and placement.kind is Kind.NEW):
                 continue
             line = reindent(row.text)
-            if number in draft.spaced and header_name(row.text.lstrip("@"), view.language):
-                inserted.setdefault(placement.at, []).extend(
-                    [""] * _blanks_before(view, placement.at, indentation(line))
-                )
+            if number == written[0] and placement.kind is Kind.NEW and _opens_definition(table, written):
+                blanks = _blanks_before(view, placement.at, indentation(line))
+                inserted.setdefault(placement.at, []).extend([""] * blanks)
             if placement.kind is Kind.NEW:
                 inserted.setdefault(placement.at, []).append(line)
             elif row.op is Op.SHOW and _differs(line, view.lines[placement.at], placement):
                 replaced[placement.at] = line
     return _assemble(view, inserted, replaced, draft.dropped)
+
+
+def _opens_definition(table: Lattice, numbers: Sequence[int]) -> bool:
+    texts = (table.rows[number].text for number in numbers)
+    first = next((text for text in texts if not text.lstrip().startswith("@")), "")
+    return header_name(first, table.view.language) is not None
 
 
 def _blanks_before(view: FileView, place: int, width: int) -> int:
@@ -465,7 +491,8 @@ def _doubt(table: Lattice, segments: Sequence[Segment], alignment: Alignment, ro
         if not found:
             continue
         other = lattices.align(table, found)
-        if alignment.score - other.score >= _SURE_BY:
+        proof = _found_worth(table, segment, alignment.placements) - _found_worth(table, segment, other.placements)
+        if alignment.score - other.score >= _SURE_BY or proof >= _PROVEN_BY:
             continue
         merge = _settle(table, segments, other, rows)
         if isinstance(merge, Merge) and merge.text != best.text:

@@ -61,8 +61,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkReady:
-    """An edit that is already decided, sent while others are still open; it is part of the final patch
-    unless Apply abstains in the end."""
+    """An edit to show while the rest is still being decided. The patch at the end is what counts: it may cut
+    the same change into other edits, and there is none when Apply abstains."""
 
     edit: Edit
 
