@@ -1,5 +1,7 @@
 """What several rooms' tests need: an empty cache, and a model file small enough to make on the spot."""
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,22 @@ import pytest
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import quantize
 
+from etude.models import catalog
+
 MakeGguf = Callable[..., Path]
+
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, with the reason, what this machine cannot run; under CI everything must be there."""
+    if os.environ.get("CI"):
+        return
+    if item.get_closest_marker("embedded") and catalog.installed(catalog.default_model_name()) is None:
+        pytest.skip("the embedded model is not here: etude models fetch")
+    if item.get_closest_marker("browser") and not any(map(shutil.which, CHROMIUM_NAMES)):
+        pytest.skip("Chromium is not here")
 
 
 @pytest.fixture

@@ -33,7 +33,8 @@ from etude.cli.terminal import Questions, console_for, counted, draw_hunk, draw_
 from etude.edits import Edit, Patch, split_lines, text_sha256, unified_diff
 from etude.errors import EtudeError, InputError, SketchUnusable
 from etude.models.model import Model
-from etude.models.opening import open_model
+from etude.models.opening import choose, open_model
+from etude.server.late_model import LateModel
 from etude.server.tree import list_files
 from etude.workspace.files import TextFile, create, read_text_file, save, within
 
@@ -94,14 +95,19 @@ class Merged:
 def run_apply(
     options: argparse.Namespace, *, engine: ApplyEngine = apply_engine, opener: ModelOpener = open_model
 ) -> int:
+    choice = choose(options.model)
     jobs = read_jobs(options)
+    view = View(quiet=options.json, diff_only=options.diff)
+
+    async def load() -> Model:
+        return await asyncio.to_thread(opener, options.model)
+
+    # Most sketches leave nothing open, so the model is loaded only when it is asked something.
+    model = LateModel(load, name=choice.name)
     with ExitStack() as stack:
         asker = None
         if not (options.yes or options.diff or options.json):
             asker = stack.enter_context(questions(stdin_is_taken=stdin_is_sketch(options)))
-        view = View(quiet=options.json, diff_only=options.diff)
-        with view.status("loading the model"):
-            model = opener(options.model)
         merged = asyncio.run(_merge_all(jobs, model, engine, view))
         _decide(merged, options, asker, view)
     _save_all([one for one in merged if one.outcome is Outcome.SAVED], view)
@@ -342,7 +348,8 @@ class View:
 
     def _abstained(self, job: Job, result: ApplyResult) -> None:
         assert result.abstention
-        said = f"{job.path}: {result.abstention.message}"
+        message = result.abstention.message
+        said = message if job.path in message else f"{job.path}: {message}"
         lines = ", ".join(str(line + 1) for line in result.abstention.candidates)
         where = f" (line {lines})" if len(result.abstention.candidates) == 1 else f" (lines {lines})" if lines else ""
         print(visible(said) + where, file=sys.stderr)

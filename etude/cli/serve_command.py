@@ -8,8 +8,9 @@ from etude.errors import InputError
 from etude.models.catalog import entry_named, installed
 from etude.models.fetching import fetch
 from etude.models.model import Model
-from etude.models.opening import EmbeddedChoice, choose, open_model
+from etude.models.opening import Choice, EmbeddedChoice, choose, open_model
 from etude.server.app import serve
+from etude.server.late_model import LateModel
 
 MAX_PORT = 65_535
 
@@ -19,10 +20,11 @@ def run_serve(options: argparse.Namespace) -> int:
         raise InputError(f"{options.folder} is not a folder. Name the folder to work in.")
     if not 0 <= options.port <= MAX_PORT:
         raise InputError(f"{options.port} is not a port; choose one from 1 to {MAX_PORT}, or none for any free one.")
-    _bring_model()
+    choice = choose()
+    _bring(choice)
     serve(
         options.folder,
-        model=_load,
+        model=LateModel(_load, name=choice.name or str(choice)),
         port=options.port,
         read_only=options.read_only,
         open_browser=not options.no_browser,
@@ -31,9 +33,8 @@ def run_serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def _bring_model() -> None:
+def _bring(choice: Choice) -> None:
     """A first run fetches what is needed before it opens a page that could do nothing."""
-    choice = choose()
     if isinstance(choice, EmbeddedChoice) and entry_named(choice.name) and installed(choice.name) is None:
         with fetch_report(choice.name) as report:
             fetch(choice.name, report)
