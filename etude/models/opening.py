@@ -13,7 +13,7 @@ ETUDE_MODEL_URL, ETUDE_MODEL_NAME and ETUDE_MODEL_KEY take precedence. Without a
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
@@ -42,7 +42,7 @@ class ServerChoice:
     url: str
     name: str
     """Empty: whatever the server serves."""
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"{self.name or 'its model'} on {self.url}"
@@ -87,11 +87,14 @@ def open_model(name: str | None = None) -> Model:
 
 def _configured() -> Choice:
     table = _model_table(settings_file())
-    url = os.environ.get("ETUDE_MODEL_URL") or table.get("url", "")
-    name = os.environ.get("ETUDE_MODEL_NAME") or table.get("name", "")
+    url = os.environ.get("ETUDE_MODEL_URL")
+    # A key in the settings belongs to the server in the settings, not to any other.
+    key = os.environ.get("ETUDE_MODEL_KEY") or (None if url else _key(table))
+    url = url or table.get("url", "")
+    name = os.environ.get("ETUDE_MODEL_NAME") or ("" if url != table.get("url", "") else table.get("name", ""))
     if not url:
         return EmbeddedChoice(name=name or catalog.default_model_name())
-    return ServerChoice(url=url, name=name, key=os.environ.get("ETUDE_MODEL_KEY") or _key(table))
+    return ServerChoice(url=url, name=name, key=key)
 
 
 def _key(table: Mapping[str, str]) -> str | None:
