@@ -1,11 +1,15 @@
 // Bundles src/ into the folder the server serves: `node build.mjs [folder]`. The same sources give the same bytes.
+// manifest.json beside the bundle records the hashes of both; dev/check_web_bundle.py compares them.
 import { build } from "esbuild";
-import { copyFile, mkdir } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { copyFile, mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../etude/server/static"));
+const BESIDE_SRC = [".npmrc", "build.mjs", "package-lock.json", "package.json", "tsconfig.json"];
+const BUILT = ["app.css", "app.js", "icon.svg", "index.html"];
 
 await mkdir(target, { recursive: true });
 await build({
@@ -22,4 +26,19 @@ await build({
 });
 for (const name of ["index.html", "icon.svg"]) {
   await copyFile(join(here, "src", name), join(target, name));
+}
+await writeFile(join(target, "manifest.json"), JSON.stringify(await manifest(), null, 2) + "\n");
+
+async function manifest() {
+  const inSrc = (await readdir(join(here, "src"))).map((name) => `src/${name}`);
+  const sources = [...BESIDE_SRC, ...inSrc].sort();
+  return { format: 1, sources: await hashes(here, sources), built: await hashes(target, BUILT) };
+}
+
+async function hashes(folder, names) {
+  const entries = {};
+  for (const name of names) {
+    entries[name] = createHash("sha256").update(await readFile(join(folder, name))).digest("hex");
+  }
+  return entries;
 }

@@ -23,7 +23,7 @@ def stepwise(steps: Path):
     """The engine of `--slow`."""
 
     async def step(number: int) -> None:
-        while not (steps / f"step-{number}").exists():
+        while not (steps / f"step-{number}").exists():  # noqa: ASYNC110 (another process makes it)
             await asyncio.sleep(0.01)
 
     async def apply_stepwise(request: ApplyRequest, model: Model) -> AsyncIterator[ApplyEvent]:
