@@ -100,7 +100,6 @@ def _open(name: str) -> Model:
     if name == NO_MODEL:
         return ScriptedModel(name="no model")
     from etude.models.llama_cpp import EmbeddedModel
-
     from etude.models.opening import open_model
 
     path = Path(name)

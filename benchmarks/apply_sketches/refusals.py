@@ -77,9 +77,14 @@ def silent_gap(subject: Subject, rng: random.Random) -> Sketch | None:
         for function in subject.new_functions
         if any(function.start <= region.new_start < function.end for region in subject.regions)
     ]
-    shown = [line for line in sketch.text.split("\n") if _FORGOTTEN not in line]
-    hidden = num_full([line for f in functions for line in subject.after[f.start : f.end]]) - num_full(shown)
-    if len(functions) != 1 or sketch.text.count(_FORGOTTEN) != 1 or hidden < 15:
+    if len(functions) != 1 or sketch.text.count(_FORGOTTEN) != 1:
+        return None
+    shown = {line for line in sketch.text.split("\n") if line.strip()}
+    whole = range(functions[0].start, functions[0].end)
+    # Prose of a docstring does not count: shortening it would be nothing strange.
+    code = [line for line in whole if line not in subject.string_lines and subject.after[line].strip()]
+    hidden = sum(subject.after[line] not in shown for line in code)
+    if hidden < 15:
         return None
     text = re.sub(rf"\n*[ \t]*{_FORGOTTEN}\n+", "\n", sketch.text)
     sketch = Sketch(style=Style.SILENT_GAP, text=text, unique_anchor=False, how=f"{hidden} lines left out")
@@ -135,7 +140,7 @@ def already_applied(subject: Subject, rng: random.Random) -> Sketch | None:
 
 def no_anchor(subject: Subject, rng: random.Random) -> Sketch | None:
     added = [subject.after[region.new_start : region.new_end] for region in subject.regions if not subject.old(region)]
-    inner = [lines for lines in added if _is_inner_code(lines)]
+    inner = [lines for lines in added if _is_inner_code(lines) and not _is_like_the_file(subject, lines)]
     if not inner:
         return None
     lines = list(rng.choice(inner))
@@ -222,6 +227,12 @@ def _unchanged(subject: Subject) -> Subject:
 
 def _old_window(subject: Subject, region: Region) -> range:
     return range(max(region.old_start - 3, 0), min(region.old_end + 3, len(subject.before)))
+
+
+def _is_like_the_file(subject: Subject, lines: Sequence[str]) -> bool:
+    """Whether a line begins like one of the file: it could be meant to replace that one."""
+    beginnings = {words[0] for line in subject.before if (words := re.findall(r"[\w.]+", line))}
+    return any(words[0] in beginnings for line in lines if (words := re.findall(r"[\w.]+", line)))
 
 
 def _is_inner_code(lines: Sequence[str]) -> bool:

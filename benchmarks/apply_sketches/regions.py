@@ -173,17 +173,28 @@ def placed_once(file: Sequence[str], lines: Sequence[str], any_line: int | None 
 def drops_silently(subject: Subject, *, named: Collection[int] = ()) -> bool:
     """Whether the edit removes so much that showing nothing in its place could as well be a slip.
 
-    More than 6 lines without any new line, or over 10 lines more than are new. `named` are the new
-    starts of regions whose removal the sketch speaks of.
+    A function or method goes and no other comes; or more than 6 lines go without any new line, or
+    over 10 lines more than are new. `named` are the new starts of regions whose removal the sketch
+    speaks of.
     """
-    for region in subject.regions:
-        if region.new_start in named:
-            continue
-        old = num_full(subject.before[region.old_start : region.old_end])
+    silent = [region for region in subject.regions if region.new_start not in named]
+    for region in silent:
+        old = num_full(subject.old(region))
         new = num_full(subject.after[region.new_start : region.new_end])
         if old - new > (10 if new else 6):
             return True
-    return False
+    return _loses_a_function(subject, silent)
+
+
+def _loses_a_function(subject: Subject, regions: Collection[Region]) -> bool:
+    old, new = (
+        {(function.class_name, function.name): function for function in functions}
+        for functions in (subject.old_functions, subject.new_functions)
+    )
+    gone = [function for name, function in old.items() if name not in new]
+    come = [name for name in new if name not in old]
+    within = any(r.old_start <= f.body_start - 1 < r.old_end for f in gone for r in regions)
+    return within and not come
 
 
 def _num_ways(words: tuple[str, ...], segments: tuple[tuple[Run, ...], ...]) -> int:

@@ -38,7 +38,7 @@ class Style(StrEnum):
     HIDDEN_DELETION = "no: deletion under an elision"
     """Words say that something was removed, the code shows an elision there and no change at all."""
     SILENT_GAP = "no: gap without elision"
-    """Two ends of a function shown as neighbours, 15 or more lines between them left out without a word."""
+    """Two ends of a function shown as neighbours, 15 or more lines of code between them left out without a word."""
     WRONG_LANGUAGE = "no: wrong language"
     CUT_OFF = "no: cut off"
     """The answer ends in the middle of a changed line, its fence still open."""
