@@ -1,14 +1,12 @@
 """What must hold of a merge before anyone sees it. Each check answers None or why Apply abstains."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from etude.assistant.apply.elisions import is_elision
-from etude.assistant.apply.file_view import FileView, view_file
-from etude.assistant.apply.merge import spells_whole_file
+from etude.assistant.apply.file_view import FileView
 from etude.assistant.apply.request import AbstainReason, Abstention, ApplyRequest
-from etude.assistant.apply.sketch import Op, Rows, language_of_rows
+from etude.assistant.apply.sketch import Rows, language_of_rows
 from etude.edits import split_lines
 from etude.workspace.syntax import parses
 
@@ -36,23 +34,6 @@ def for_another_file(request: ApplyRequest, rows: Rows, view: FileView) -> Abste
 def merged_badly(request: ApplyRequest, view: FileView, text: str) -> Abstention | None:
     """The first check that the merged text fails."""
     return _unchanged(request, text) or _elision_left(view, text) or _broken(request, view, text)
-
-
-def lost_definitions(view: FileView, text: str, rows: Rows) -> Abstention | None:
-    """Definitions that are gone although the sketch neither removes nor shows them."""
-    if any(row.op is Op.DROP for row in rows.rows) or spells_whole_file(rows, view):
-        return None
-    left = Counter(definition.name for definition in view_file(view.path, text).definitions)
-    shown = {row.text.strip() for row in rows.rows}
-    for definition in view.definitions:
-        left[definition.name] -= 1
-        if left[definition.name] < 0 and view.stripped[definition.header] not in shown:
-            return _abstain(
-                AbstainReason.LOST_CODE,
-                f"{definition.name!r} (line {definition.header + 1}) would be lost; the sketch does not speak of it.",
-                candidates=(definition.header,),
-            )
-    return None
 
 
 def _unchanged(request: ApplyRequest, text: str) -> Abstention | None:

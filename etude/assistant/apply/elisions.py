@@ -48,7 +48,17 @@ _SOME_HINT = re.compile(
     rf"\b(?:rest|existing|other|remain\w*|previous|keep|more|{_SAME[3:-1]}|omitted|{_HIDDEN[3:-1]})\b", re.IGNORECASE
 )
 
-_REMOVED = re.compile(r"^[(\[]?(?:removed?|deleted?|dropped)(?:\s*[:\-–—]\s*(?P<what>.*?))?[)\]]?$", re.IGNORECASE)
+_REMOVED = re.compile(
+    r"""^[(\[]?(?:
+      (?:removed?|deleted?|dropped?)\s*[:\-–—]\s*(?P<what>.*?)
+    | (?:(?:the|this|these|old|previous|unused|dead|original)\s+)*
+      (?:code|lines?|block|function|method|class|imports?|part|here)?\s*
+      (?:(?:was|were|is|are|has\s+been|have\s+been)\s+)?(?:removed|deleted|dropped)
+      (?:\s+(?:\d+|the|some|old|these)?\s*(?:lines?|code|blocks?|imports?|functions?|methods?))?
+      (?:\s+(?:here|above|below|from\s+here))?
+    )[)\]]?\.?$""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 # `class A: ...`, `function f() { /* ... */ }`, `if (x) { // existing code`
 _HEADER_WITH_ELISION = re.compile(

@@ -68,7 +68,7 @@ async def _merge(request: ApplyRequest, rows: Rows, view: FileView, model: Model
         yield Progress(stage=f"choosing between {len(outcome.merges)} places", total=len(outcome.merges))
         outcome = await _decide(outcome, request, model)
     if isinstance(outcome, Merge):
-        outcome = await asyncio.to_thread(_checked, outcome.text, request, rows, view)
+        outcome = await asyncio.to_thread(_checked, outcome.text, request, view)
     if isinstance(outcome, Abstention):
         yield ApplyResult(abstention=outcome, engine=Engine.MERGE, model=model.name)
         return
@@ -85,7 +85,7 @@ async def _rewrite(request: ApplyRequest, rows: Rows, view: FileView, model: Mod
         if not isinstance(item, Rewritten):
             yield HunkReady(edit=item)
             continue
-        checked = item.abstention or await asyncio.to_thread(_checked, item.text or "", request, rows, view)
+        checked = item.abstention or await asyncio.to_thread(_checked, item.text or "", request, view)
         if isinstance(checked, Abstention):
             yield ApplyResult(abstention=checked, engine=Engine.REWRITE, model=model.name, usage=item.usage)
             return
@@ -98,8 +98,8 @@ def _read(request: ApplyRequest) -> tuple[FileView, Rows]:
     return view, read_rows(request.sketch, view.lines, request.path)
 
 
-def _checked(text: str, request: ApplyRequest, rows: Rows, view: FileView) -> str | Abstention:
-    return checks.merged_badly(request, view, text) or checks.lost_definitions(view, text, rows) or text
+def _checked(text: str, request: ApplyRequest, view: FileView) -> str | Abstention:
+    return checks.merged_badly(request, view, text) or text
 
 
 async def _decide(doubt: Doubt, request: ApplyRequest, model: Model) -> Merge | Abstention:

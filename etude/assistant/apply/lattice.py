@@ -100,13 +100,16 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
     match_RN = np.full(similarity_RN.shape, _NEVER)
     scopes = row_scopes(rows, view)
     closing = closing_rows(rows, view)
+    free_N = _free_lines(rows, view)
     compatible: dict[tuple[str, ...], np.ndarray] = {}
     for number, row in enumerate(rows):
         if row.op is Op.ADD:
             continue
         if scopes[number] not in compatible:
             compatible[scopes[number]] = _compatibility(scopes[number], view)
-        match_RN[number] = _match_scores(row, stripped[number], similarity_RN[number], compatible[scopes[number]], view)
+        match_RN[number] = _match_scores(
+            row, stripped[number], similarity_RN[number], compatible[scopes[number]], free_N, view
+        )
         if number in closing:
             match_RN[number] = _closing_scores(closing[number], match_RN[number], view)
     prices = np.array([_new_price(row, text, view) for row, text in zip(rows, stripped, strict=True)])
@@ -173,8 +176,7 @@ def _price_before(rows: Sequence[Row], number: int, passing: Mapping[str, np.nda
     """Price of passing over lines just before a row; None where it is free."""
     if number == 0 or rows[number].gap_before is not None:
         return None
-    shown = rows[number].op is Op.SHOW and rows[number - 1].op is Op.SHOW
-    return passing["replace" if shown else "drift"]
+    return passing["replace" if rows[number].shown and rows[number - 1].shown else "drift"]
 
 
 def _pass_lines(best_M: np.ndarray, price_M: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -211,19 +213,30 @@ def _similarities(rows: Sequence[Row], stripped: Sequence[str], view: FileView) 
     return np.stack([table[index_of[text]][columns_N] if text in index_of else nothing for text in stripped])
 
 
+def _free_lines(rows: Sequence[Row], view: FileView) -> np.ndarray:
+    """Per file line, whether it may be the old form of a changed row: not if the sketch shows the very line, too."""
+    shown = {row.text.strip() for row in rows if row.op is Op.SHOW}
+    return np.array([text not in shown or view.counts[text] > 1 for text in view.stripped], dtype=bool)
+
+
 def _match_scores(
-    row: Row, stripped: str, similarity_N: np.ndarray, compatible_N: np.ndarray, view: FileView
+    row: Row,
+    stripped: str,
+    similarity_N: np.ndarray,
+    compatible_N: np.ndarray,
+    free_N: np.ndarray,
+    view: FileView,
 ) -> np.ndarray:
     equal_N = similarity_N == 100
     least = _LEAST_SIMILAR if row.op is Op.SHOW else _LEAST_SIMILAR_CONTEXT
-    similar_N = (similarity_N >= least) & ~equal_N & (worth(stripped) > 0.3) & (view.worth_N > 0.15)
+    similar_N = (similarity_N >= least) & ~equal_N & free_N & (worth(stripped) > 0.3) & (view.worth_N > 0.15)
     changed_N = (similarity_N.astype(np.float64) - 50) / 50 * 0.8 * worth(stripped) - 0.05
     score_N = np.where(equal_N, view.worth_N, np.where(similar_N, changed_N, _NEVER))
     if row.optional:
         score_N = np.where(equal_N, view.worth_N * 0.5, _NEVER)
     name = header_name(row.text, view.language)
     for header, definition in view.header_at.items() if row.op is Op.SHOW else ():
-        if similarity_N[header] == 100:
+        if similarity_N[header] == 100 or not free_N[header]:
             continue
         if name is not None and definition.name == name:
             score_N[header] = 0.9 * worth(stripped)
@@ -260,7 +273,7 @@ def row_scopes(rows: Sequence[Row], view: FileView) -> list[tuple[str, ...]]:
     for number, row in enumerate(rows):
         if row.block != block:
             stack, block = [], row.block
-        if row.text.strip() and not row.optional:
+        if row.text.strip() and not row.optional and row.op is not Op.ADD:
             _pop_closed(stack, row)
         scopes.append(tuple(name for _, name in stack))
         if number in headers:
@@ -275,12 +288,14 @@ def closing_rows(rows: Sequence[Row], view: FileView) -> dict[int, tuple[str, ..
     found: dict[int, tuple[str, ...]] = {}
     scopes = row_scopes(rows, view)
     for number, row in enumerate(rows):
-        if not row.text.strip():
+        if not row.text.strip() or row.op is Op.ADD:
             continue
         width = indentation(row.text)
         while opened and indentation(rows[opened[-1]].text) > width:
             opened.pop()
         top = opened[-1] if opened and indentation(rows[opened[-1]].text) == width else None
+        if top is not None and row.text.strip()[0] in ")]":
+            continue  # the end of a header's parameters
         if top is not None and rows[top].block == row.block and closes_block(row.text.strip()):
             found[number] = scopes[number]
         if top is not None:
@@ -313,7 +328,7 @@ def _header_names(rows: Sequence[Row], view: FileView) -> dict[int, str]:
     names: dict[int, str] = {}
     for number, row in enumerate(rows):
         name = known.get(row.text.strip()) or header_name(row.text, view.language)
-        if name and not row.optional:
+        if name and not row.optional and row.op is not Op.ADD:
             names[number] = name
     return names
 

@@ -17,11 +17,14 @@ from etude.assistant.apply.indent import reindent_like
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice, Placement
 from etude.assistant.apply.request import AbstainReason, Abstention
 from etude.assistant.apply.sketch import Op, Row, Rows
+from etude.workspace.syntax import Definition
 
 # Two ways of placing a part whose scores differ by less than this (in lines' worth) fit equally well.
 _SURE_BY = 0.45
 # Likewise when this much more of it, in lines' worth, is there letter by letter.
 _PROVEN_BY = 0.6
+# Reading gaps between listed definitions must explain this much more, in lines' worth.
+_EXPLAINS_MORE_BY = 1.5
 # A row at an elision that resembles the neighbouring file line this much is a changed version of it.
 _SURELY_CHANGED = 80
 # A statement after which a body has nothing more to say.
@@ -36,6 +39,8 @@ class Merge:
     placements: tuple[Placement, ...]
     dropped: frozenset[int]
     """File lines that the result does not have."""
+    told_to_drop: frozenset[int]
+    """Those of them that the sketch itself takes away: lines of a diff, a remark, the rest of a whole file."""
     score: float
 
 
@@ -59,17 +64,65 @@ class Segment:
 
 
 def merges(rows: Rows, view: FileView) -> Merge | Doubt | Abstention:
-    """The merge, or what stands in its way."""
-    table = lattices.build(with_soft_gaps(rows, view), view)
-    segments = segments_of(table.rows)
-    alignment = _place_strays(table, segments, lattices.align(table))
-    unplaced = _unplaced(table, segments, alignment, rows)
-    if unplaced:
-        return unplaced
-    best = _settle(table, segments, alignment, rows)
-    if isinstance(best, Abstention):
-        return best
-    return _doubt(table, segments, alignment, rows, best) or best
+    """The merge, or what stands in its way.
+
+    Models list changed functions one after the other and do not mention those between. So adjacent rows are taken at
+    their word first; when that would drop whole definitions that the sketch does not speak of, or explains much less
+    of the sketch, it is read with a gap between definitions that are no neighbours in the file.
+    """
+    adjacent = _Reading.of(rows.rows, rows, view)
+    apart_rows = with_soft_gaps(rows, view)
+    if apart_rows == rows.rows:
+        outcome = adjacent.outcome()
+        return _lost(outcome, rows, view) or outcome
+    apart = _Reading.of(apart_rows, rows, view)
+    if apart.alignment.score - adjacent.alignment.score < _EXPLAINS_MORE_BY:
+        outcome = adjacent.outcome()
+        if not _lost(outcome, rows, view):
+            return outcome
+    outcome = apart.outcome()
+    return _lost(outcome, rows, view) or outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """One way of reading a sketch: its rows, with or without soft gaps, and their best path."""
+
+    rows: Rows
+    table: Lattice
+    alignment: Alignment
+
+    @classmethod
+    def of(cls, row_list: Sequence[Row], rows: Rows, view: FileView) -> "_Reading":
+        table = lattices.build(row_list, view)
+        return cls(rows=rows, table=table, alignment=lattices.align(table))
+
+    def outcome(self) -> Merge | Doubt | Abstention:
+        table, segments = self.table, segments_of(self.table.rows)
+        alignment = _place_strays(table, segments, self.alignment)
+        unplaced = _unplaced(table, segments, alignment)
+        if unplaced:
+            return unplaced
+        best = _settle(table, segments, alignment, self.rows)
+        if isinstance(best, Abstention):
+            return best
+        return _doubt(table, segments, alignment, self.rows, best) or best
+
+
+def _lost(outcome: Merge | Doubt | Abstention, rows: Rows, view: FileView) -> Abstention | None:
+    """Whole definitions that a merge drops although the sketch does not say so."""
+    if isinstance(outcome, Abstention):
+        return None
+    merge = outcome if isinstance(outcome, Merge) else outcome.merges[0]
+    shown = {row.text.strip() for row in rows.rows}
+    for line, definition in sorted(view.header_at.items()):
+        if line in merge.dropped and line not in merge.told_to_drop and view.stripped[line] not in shown:
+            return Abstention(
+                reason=AbstainReason.LOST_CODE,
+                message=f"{definition.name!r} (line {line + 1}) would be lost; the sketch does not speak of it.",
+                candidates=(line,),
+            )
+    return None
 
 
 def segments_of(rows: Sequence[Row]) -> list[Segment]:
@@ -81,29 +134,36 @@ def segments_of(rows: Sequence[Row]) -> list[Segment]:
 
 
 def with_soft_gaps(rows: Rows, view: FileView) -> tuple[Row, ...]:
-    """Put a gap before a known definition that follows another whole definition.
+    """Put a gap before a known definition that follows another one which is not its neighbour in the file.
 
     Models list changed functions one after the other and do not mention those between. A sketch that spells the
     whole file is taken at its word.
     """
     if spells_whole_file(rows, view):
         return rows.rows
-    known = {definition.name for definition in view.definitions}
     result = list(rows.rows)
-    last_known: int | None = None
+    above: list[Definition] = []
     for number, row in enumerate(result):
         if row.op is not Op.SHOW or not row.text.strip():
             continue
         if row.gap_before is not None:
-            last_known = None
-        start = _decorators_above(result, number)
+            above = []
         name = header_name(row.text, view.language)
-        if name not in known:
+        here = [definition for definition in view.definitions if definition.name == name]
+        if not here:
             continue
-        if last_known is not None and indentation(row.text) <= indentation(result[last_known].text):
-            result[start] = replace(result[start], gap_before=indentation(row.text))
-        last_known = number
+        start = _decorators_above(result, number)
+        if above and all(_something_between(one, other, view) for one in above for other in here):
+            result[start] = replace(result[start], gap_before=indentation(row.text), soft_gap=True)
+        above = here
     return tuple(result)
+
+
+def _something_between(above: Definition, here: Definition, view: FileView) -> bool:
+    """Whether whole definitions stand between the end of one and the start of the other, or they are turned round."""
+    if here.start < above.end:
+        return here.start <= above.start
+    return any(above.end <= other.start and other.end <= here.start for other in view.definitions)
 
 
 def _decorators_above(rows: Sequence[Row], number: int) -> int:
@@ -181,7 +241,7 @@ def _span(placements: Sequence[Placement]) -> set[int]:
 # --- rows that the file should have and has not ------------------------------------------------------
 
 
-def _unplaced(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows) -> Abstention | None:
+def _unplaced(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
     for segment in segments:
         for number in range(segment.start, segment.end):
             row, placement = table.rows[number], alignment.placements[number]
@@ -215,10 +275,11 @@ class _Draft:
 
     at: list[Placement]
     dropped: set[int]
+    told: set[int]
 
 
 def _settle(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows) -> Merge | Abstention:
-    draft = _Draft(at=list(alignment.placements), dropped=set())
+    draft = _Draft(at=list(alignment.placements), dropped=set(), told=set())
     for segment in segments:
         _drop_replaced(table, segment, draft)
     for header in _headers_found(table, draft.at):
@@ -228,20 +289,50 @@ def _settle(table: Lattice, segments: Sequence[Segment], alignment: Alignment, r
     stuck = _settle_floating(table, segments, rows, draft)
     if stuck:
         return stuck
+    if spells_whole_file(rows, table.view):
+        _drop_unshown(table, draft)
     text = _emit(table, segments, draft)
-    return Merge(text=text, placements=tuple(draft.at), dropped=frozenset(draft.dropped), score=alignment.score)
+    return Merge(
+        text=text,
+        placements=tuple(draft.at),
+        dropped=frozenset(draft.dropped),
+        told_to_drop=frozenset(draft.told),
+        score=alignment.score,
+    )
 
 
 def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> None:
     """File lines passed over between adjacent shown rows are replaced by them."""
     position: int | None = None
+    headed = False
     for number in range(segment.start, segment.end):
         row, placement = table.rows[number], draft.at[number]
-        if position is not None and row.op is Op.SHOW and table.rows[number - 1].op is Op.SHOW:
-            draft.dropped.update(range(position, placement.at))
+        if position is not None and row.shown and table.rows[number - 1].shown:
+            passed = range(position, placement.at)
+            draft.dropped.update(passed)
+            if row.removed_before or (not headed and _between_known(table, number, draft)):
+                draft.told.update(passed)
         if row.op is Op.DROP and placement.kind is not Kind.NEW:
             draft.dropped.add(placement.at)
+            draft.told.add(placement.at)
         position = placement.at + (placement.kind is not Kind.NEW)
+        headed = headed or header_name(row.text, table.view.language) is not None
+
+
+def _between_known(table: Lattice, number: int, draft: _Draft) -> bool:
+    """Whether the nearest rows above and below a place, blank ones aside, are lines of the file, letter by letter."""
+    told = [n for n in range(len(table.rows)) if table.rows[n].text.strip()]
+    above = [n for n in told if n < number][-1:]
+    below = [n for n in told if n >= number][:1]
+    return all(draft.at[n].kind is Kind.SAME for n in (*above, *below))
+
+
+def _drop_unshown(table: Lattice, draft: _Draft) -> None:
+    """What a sketch of the whole file does not show is gone."""
+    shown = {p.at for p in draft.at if p.kind is not Kind.NEW}
+    gone = set(range(len(table.view.lines))) - shown
+    draft.dropped |= gone
+    draft.told |= gone
 
 
 def _headers_found(table: Lattice, placements: Sequence[Placement]) -> list[int]:
@@ -270,9 +361,9 @@ def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> Abst
         return None
     if any(n in table.view.header_at for n in told):
         return None  # whole definitions are never dropped because a sketch is silent about them
-    if placed.kind is Kind.SAME and _gap_after(table.rows, last, rows) is not None:
-        return None  # the last line shown is context, and "the rest" follows
-    if _looks_finished(table, header, last, draft):
+    if placed.kind is Kind.SAME and table.view.stripped[told[-1]] != table.rows[last].text.strip():
+        return None  # the last line shown is context
+    if placed.kind is Kind.SAME or _looks_finished(table, header, last, draft):
         draft.dropped.update(left)
         return None
     return Abstention(
@@ -311,9 +402,10 @@ def _last_row_of_body(rows: Sequence[Row], header: int) -> int:
 
 
 def _gap_after(rows: Sequence[Row], number: int, all_rows: Rows) -> int | None:
+    """Indentation of the elision that the sketch writes after a row."""
     for following in rows[number + 1 :]:
         if following.gap_before is not None or following.text.strip():
-            return following.gap_before
+            return None if following.soft_gap else following.gap_before
     return all_rows.gap_after
 
 

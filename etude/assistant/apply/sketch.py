@@ -47,10 +47,19 @@ class Row:
     """Line of the sketch, from 0, for messages."""
     gap_before: int | None = None
     """Indentation of an elision just above this row; None when the row above is adjacent."""
+    soft_gap: bool = False
+    """The gap was not written; the row just does not follow the one above in the file."""
     file_line: int | None = None
     """Line of the file, from 0, that a diff claims for this row."""
+    removed_before: bool = False
+    """A remark says that something was removed just above this row."""
     optional: bool = False
     """May be missing from the file without a word: a diff's section heading, a "removed:" remark."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether the sketch shows the result here, so that what it passes over is gone."""
+        return self.op is Op.SHOW or (self.op is Op.DROP and self.optional)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +98,11 @@ _HUNK = re.compile(r"^@@(?:\s*-(?P<line>\d+)(?:,\d+)?\s+\+\d+(?:,\d+)?\s*@@)?(?P
 _ENVELOPE = re.compile(
     r"^\*\*\* (?P<verb>Begin Patch|End Patch|End of File|(?:Update|Add|Delete) File: (?P<path>.+))\s*$"
 )
-_SEARCH = re.compile(r"^\s*<{5,9}\s*(?:SEARCH|ORIGINAL|HEAD)?\s*$", re.IGNORECASE)
-_DIVIDER = re.compile(r"^\s*={5,9}\s*$")
-_REPLACE = re.compile(r"^\s*>{5,9}\s*(?:REPLACE|UPDATED|.*)\s*$", re.IGNORECASE)
+_SEARCH = re.compile(
+    r"^\s*(?P<marks>(?:<{5,9}|-{5,9})(?=\s*(?:SEARCH|ORIGINAL|HEAD))|<{5,9}(?=\s*$)).*$", re.IGNORECASE
+)
+_DIVIDER = re.compile(r"^(?P<marks>={5,9})\s*$")
+_REPLACE = re.compile(r"^\s*(?:>{5,9}|\+{5,9}(?=\s*REPLACE)).*$", re.IGNORECASE)
 _PATH = r"(?P<path>[\w.@~+\-\\/\[\]()]*[\w\])]\.\w{1,8}|(?:[\w.\-]+/)+[\w.\-]+|Makefile|Dockerfile)"
 _PATH_LINE = re.compile(
     r"^\W*(?:(?:in|file|filename|path|update|updated|edit|modify|create|new file|and)\b[\s:`*]*)*"
@@ -308,6 +319,7 @@ def _read_block(block: _Block, known: set[str]) -> list[tuple[list[Row], int | N
 def _read_shown(lines: Sequence[str], first_line: int, known: set[str]) -> tuple[list[Row], int | None]:
     rows: list[Row] = []
     gap: int | None = None
+    removed = False
     for number, line in enumerate(lines):
         if number < 3 and _PATH_COMMENT.match(line) and line.strip() not in known and not rows:
             continue
@@ -317,15 +329,17 @@ def _read_shown(lines: Sequence[str], first_line: int, known: set[str]) -> tuple
         row = Row(text=line.rstrip(), op=Op.SHOW, block=0, line=first_line + number, gap_before=gap)
         taken = removed_text(line) if line.strip() not in known else None
         if taken is not None:
-            if taken in known:
+            removed = True
+            if taken and taken in known:
                 rows.append(replace(row, text=line[: _width_characters(line)] + taken, op=Op.DROP, optional=True))
                 gap = None
             continue
         header = split_header(line) if line.strip() not in known else None
         if header is None:
             if not (gap is not None and not line.strip()):  # blank lines after a gap are decoration
-                rows.append(row)
+                rows.append(replace(row, removed_before=removed))
                 gap = None
+                removed = removed and not line.strip()
             continue
         head, tail = header
         rows.append(replace(row, text=head))
@@ -364,7 +378,7 @@ def _read_search_replace(lines: Sequence[str], first_line: int, known: set[str])
         if not _SEARCH.match(lines[at]):
             at += 1
             continue
-        divider = next((n for n in range(at + 1, len(lines)) if _DIVIDER.match(lines[n])), None)
+        divider = _divider(lines, at)
         end = next((n for n in range(divider + 1, len(lines)) if _REPLACE.match(lines[n])), None) if divider else None
         if divider is None or end is None:
             raise SketchUnusable(
@@ -373,6 +387,15 @@ def _read_search_replace(lines: Sequence[str], first_line: int, known: set[str])
         pieces.append((_rows_between(lines[at + 1 : divider], lines[divider + 1 : end], first_line + at + 1, known), 0))
         at = end + 1
     return pieces
+
+
+def _divider(lines: Sequence[str], start: int) -> int | None:
+    """The line of "=======" of the block at `start`; an underlined heading in the code has another length."""
+    opening = _SEARCH.match(lines[start])
+    length = len(opening["marks"]) if opening else 7
+    found = [n for n in range(start + 1, len(lines)) if _DIVIDER.match(lines[n])]
+    exact = [n for n in found if len(lines[n].strip()) == length]
+    return (exact or found or [None])[0]
 
 
 def _rows_between(old: Sequence[str], new: Sequence[str], first_line: int, known: set[str]) -> list[Row]:
