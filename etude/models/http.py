@@ -374,7 +374,7 @@ class HttpModel:
         url, status = str(response.url), response.status_code
         said = self._excerpt(data) or response.reason_phrase
         if wire.is_too_long(status, data.decode("utf-8", "replace")):
-            return PromptTooLong(f"{url} refuses the prompt as too long: {said} Shorten it.")
+            return PromptTooLong(f"{url} refuses the prompt as too long: {_sentence(said)} Shorten it.")
         way_out = await self._way_out(response)
         error = ServerRefused(f"{url} answered {status}: {_sentence(said)} {way_out}", url=url, status=status)
         if status in _PASSING_STATUSES and b"insufficient_quota" not in data:
@@ -387,7 +387,7 @@ class HttpModel:
         code = error.get("code") if isinstance(error, dict) else None
         status = code if isinstance(code, int) else 200
         if wire.is_too_long(400, msgspec.json.encode(error).decode()):
-            return PromptTooLong(f"{url} refuses the prompt as too long: {said} Shorten it.")
+            return PromptTooLong(f"{url} refuses the prompt as too long: {_sentence(said)} Shorten it.")
         refused = ServerRefused(f"{url} sent an error: {_sentence(said)} {_SEE_LOG}", url=url, status=status)
         return _Passing(refused) if status in _PASSING_STATUSES else refused
 

@@ -1,4 +1,4 @@
-"""HttpModel against real sockets: a misbehaving server, and llama.cpp's own one."""
+"""HttpModel against a misbehaving server on a real socket."""
 
 import asyncio
 import json
