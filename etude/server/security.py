@@ -50,10 +50,10 @@ class Guard:
         host = headers.get("host", "")
         if not _is_own_host(host, scope):
             return HTTPException(421, f"This server does not answer to the host {host!r:.80}; open it at 127.0.0.1.")
-        if not _is_own_origin(headers, host):
-            return HTTPException(403, "Only etude's own page may talk to this server.")
         if scope["type"] == "http" and scope["path"] in self._open_paths:
             return None
+        if not _is_own_origin(headers, host):
+            return HTTPException(403, "Only etude's own page may talk to this server.")
         if not secrets.compare_digest(_given_token(headers).encode(), self._token.encode()):
             return HTTPException(401, "The token is missing or from an earlier start; use the address etude printed.")
         return None

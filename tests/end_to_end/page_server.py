@@ -12,7 +12,7 @@ from pathlib import Path
 
 from etude.assistant.apply.engine import apply
 from etude.assistant.apply.request import ApplyEvent, ApplyRequest, ApplyResult, Engine, HunkReady, Progress
-from etude.edits import patch_from_texts
+from etude.edits import patch_from_texts, split_lines
 from etude.messages import Usage
 from etude.models.model import Model
 from etude.models.scripted import ScriptedModel
@@ -28,7 +28,8 @@ def stepwise(steps: Path):
 
     async def apply_stepwise(request: ApplyRequest, model: Model) -> AsyncIterator[ApplyEvent]:
         yield Progress(stage="finding the places", total=3)
-        patch = patch_from_texts(request.path, request.text, request.sketch)
+        changed = "".join(line for line in split_lines(request.sketch) if not line.startswith("```")).rstrip() + "\n"
+        patch = patch_from_texts(request.path, request.text, changed)
         for number, edit in enumerate(patch.edits, start=1):
             await step(number)
             yield Progress(stage="choosing between 2 places", done=number, total=len(patch.edits) + 1)

@@ -52,7 +52,9 @@ function build(connection: Connection, hello: Hello): void {
   window.addEventListener("beforeunload", (event) => {
     if (!hello.readOnly && bench.documents.some((document) => document.dirty)) event.preventDefault();
   });
+  bench.changed.listen(closeDrawerOn(app, bench));
   showRefusal(connection);
+  window.addEventListener("focus", () => void bench.refresh());
   void tree.load();
   connection.connect();
 }
@@ -85,6 +87,15 @@ function toggleFiles(app: HTMLElement, tree: Tree): void {
   const narrow = matchMedia("(max-width: 1020px)").matches;
   const shown = app.classList.toggle(narrow ? "files-shown" : "files-hidden") === narrow;
   if (shown) tree.focus();
+}
+
+/** On a narrow page the files lie over the editor; opening one puts them away. */
+function closeDrawerOn(app: HTMLElement, bench: Workbench): () => void {
+  let active = bench.active;
+  return () => {
+    if (bench.active !== active) app.classList.remove("files-shown");
+    active = bench.active;
+  };
 }
 
 function commandsOf(bench: Workbench, tree: Tree, pane: SketchPane, palette: Palette, app: HTMLElement, help: () => void): Command[] {

@@ -33,6 +33,7 @@ export class Palette {
     private readonly tree: Tree,
   ) {
     document.body.append(this.dialog);
+    tree.listed.listen(() => this.dialog.open && this.search());
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => this.onKey(event));
     this.dialog.addEventListener("click", (event) => this.onClick(event));
@@ -78,6 +79,7 @@ export class Palette {
         role: "option",
         "aria-selected": String(index === this.chosen),
         "data-index": index,
+        title: path,
       },
       h("span", { class: "palette-name" }, ...lettered(path, cut, path.length, hits)),
       h("span", { class: "palette-folder" }, ...lettered(path, 0, Math.max(cut - 1, 0), hits)),

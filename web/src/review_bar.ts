@@ -19,11 +19,28 @@ export class ReviewBar {
     const document = this.bench.active;
     const count = document?.undecided ?? 0;
     const at = document && count ? currentIndex(document.view.state) : -1;
-    const key = `${document?.path}|${document?.phase}|${count}|${at}`;
+    const isDecided = Boolean(document && this.isDecided(document));
+    const next = isDecided ? this.bench.nextOpenRun?.path : undefined;
+    const key = `${document?.path}|${document?.phase}|${count}|${at}|${isDecided}|${next}`;
     if (key === this.drawn) return;
     this.drawn = key;
-    this.element.hidden = document?.phase !== "reviewing" || count === 0;
-    if (document && !this.element.hidden) fill(this.element, ...this.parts(document, at, count));
+    const isReviewing = document?.phase === "reviewing" && count > 0;
+    this.element.hidden = !isReviewing && !isDecided;
+    if (document && isReviewing) fill(this.element, ...this.parts(document, at, count));
+    if (document && isDecided) fill(this.element, ...this.decidedParts(document, next));
+  }
+
+  /** All its hunks have their decision, and it is not saved yet. */
+  private isDecided(document: Document): boolean {
+    const isMerged = this.bench.runs.some((run) => run.path === document.path && run.phase === "merged" && !run.saved);
+    return isMerged && document.phase === "idle" && document.dirty && !document.readOnly;
+  }
+
+  private decidedParts(document: Document, next: string | undefined): Child[] {
+    const save = button("Save", "Mod+S", () => void this.bench.save(document), "Save", caps("Mod+S"));
+    const name = next?.slice(next.lastIndexOf("/") + 1);
+    const goOn = name && button(`Next file: ${name}`, "Alt+.", () => void this.bench.open(next!), `Next: ${name}`);
+    return [h("span", { class: "review-count" }, "Every change is decided"), h("span", { class: "rule" }), goOn, save];
   }
 
   private parts(document: Document, at: number, count: number): Child[] {
@@ -46,6 +63,6 @@ export class ReviewBar {
 }
 
 function button(label: string, keys: string, onclick: () => void, ...children: Child[]): HTMLButtonElement {
-  const name = label.toLowerCase().replaceAll(" ", "-");
+  const name = label.replace(/:.*/, "").toLowerCase().replaceAll(" ", "-");
   return h("button", { type: "button", class: `bar-button bar-${name}`, title: `${label} (${keys.replace("Mod", "Ctrl")})`, "aria-label": label, onclick }, ...children);
 }

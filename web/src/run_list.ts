@@ -20,7 +20,7 @@ export class RunList {
 
   constructor(
     private readonly bench: Workbench,
-    private readonly showSketchLine: (line: number) => void,
+    private readonly showSketchLine: (part: string, line: number) => void,
   ) {
     bench.changed.listen(() => this.render());
     this.render();
@@ -96,15 +96,15 @@ export class RunList {
   private problem(run: FileRun, problem: Abstained | Failed): HTMLElement {
     if (problem.type === "failed") return problemCard("Not merged", problem.message);
     const title = TITLES[problem.reason] ?? "Nothing was changed";
-    return problemCard(title, problem.message, this.sketchLine(problem), this.candidates(run, problem));
+    return problemCard(title, problem.message, this.sketchLine(run, problem), this.candidates(run, problem));
   }
 
-  private sketchLine({ sketchLine }: Abstained): Child {
+  private sketchLine(run: FileRun, { sketchLine }: Abstained): Child {
     if (sketchLine === null) return null;
     return h(
       "button",
-      { type: "button", class: "quiet card-line", onclick: () => this.showSketchLine(sketchLine) },
-      `Show line ${sketchLine + 1} of the sketch`,
+      { type: "button", class: "quiet card-line", onclick: () => this.showSketchLine(run.sketch, sketchLine) },
+      "Show where in the sketch",
     );
   }
 
@@ -145,5 +145,6 @@ function capital(text: string): string {
 }
 
 export function seconds(value: number): string {
+  if (value < 0.1) return `${Math.max(1, Math.round(value * 1000))} ms`;
   return `${value.toFixed(value < 10 ? 1 : 0)} s`;
 }

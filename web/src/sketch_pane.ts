@@ -20,7 +20,7 @@ export class SketchPane {
   private readonly instruction = h("input", {
     type: "text",
     class: "instruction",
-    placeholder: "What is it for? (optional)",
+    placeholder: "Purpose, optional",
     "aria-label": "What the change is for, optional",
     autocomplete: "off",
   });
@@ -30,13 +30,12 @@ export class SketchPane {
   constructor(private readonly bench: Workbench) {
     const field = h("div", { class: "sketch-field" });
     this.view = new EditorView({ parent: field, state: this.emptyState() });
-    const runs = new RunList(bench, (line) => this.showLine(line));
+    const runs = new RunList(bench, (part, line) => this.showLine(part, line));
     this.element = h(
       "aside",
       { class: "sketch", "aria-label": "Sketch" },
       h("div", { class: "sketch-head" }, h("h2", {}, "Sketch"), h("button", { type: "button", class: "quiet", onclick: () => this.clear() }, "Clear")),
-      field,
-      h("div", { class: "sketch-foot" }, this.instruction, this.button),
+      h("div", { class: "sketch-box" }, field, h("div", { class: "sketch-foot" }, this.instruction, this.button)),
       runs.element,
     );
     bench.changed.listen(() => this.render());
@@ -79,8 +78,11 @@ export class SketchPane {
     else fill(this.button, "Merge", caps("Mod+Enter"));
   }
 
-  private showLine(number: number): void {
-    const line = this.view.state.doc.line(Math.min(number + 1, this.view.state.doc.lines));
+  /** Light up line `number` of a part; the part is somewhere in what was pasted. */
+  private showLine(part: string, number: number): void {
+    const { doc } = this.view.state;
+    const from = startOf(part, doc.toString().split("\n"));
+    const line = doc.line(Math.min(from + number + 1, doc.lines));
     this.view.dispatch({ effects: [stuckAt.of(line.from), EditorView.scrollIntoView(line.from, { y: "center" })] });
   }
 
@@ -112,6 +114,14 @@ export class SketchPane {
       queueMicrotask(() => this.view.dispatch({ effects: this.look.reconfigure(look) }));
     }
   }
+}
+
+/** The line of the sketch at which a part begins; its fence may have been written anew. */
+function startOf(part: string, lines: readonly string[]): number {
+  const wanted = part.split("\n");
+  const code = wanted.findIndex((line) => line.trim() !== "" && !line.startsWith("```"));
+  const found = lines.findIndex((line, at) => line === wanted[code] && (lines[at + 1] ?? "") === (wanted[code + 1] ?? ""));
+  return code < 0 || found < 0 ? 0 : Math.max(0, found - code);
 }
 
 const REPLY = markdown({ codeLanguages: LANGUAGES });

@@ -10,7 +10,7 @@ export class Tabs {
   private readonly list = h("div", { class: "tabs", role: "tablist", "aria-label": "Open files" });
   private readonly stage = h("div", { class: "stage" });
   private readonly empty = emptyState();
-  private drawn = "";
+  private drawn: string | null = null;
 
   constructor(
     private readonly bench: Workbench,

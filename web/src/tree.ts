@@ -1,6 +1,6 @@
 // The file tree: a folder shows what it holds when it is opened; arrows, Enter and Home/End move through it.
 
-import { h, fill, icon, type Child } from "./dom";
+import { h, fill, icon, Signal, type Child } from "./dom";
 import type { FolderListing, Listing } from "./wire";
 import type { Workbench } from "./workbench";
 
@@ -13,18 +13,20 @@ interface Node {
 
 export class Tree {
   readonly element: HTMLElement;
+  readonly listed = new Signal();
   files: string[] = [];
   private readonly list = h("div", { class: "tree", role: "tree", "aria-label": "Files of the folder" });
   private root: Node = { name: "", path: "", children: [] };
   private readonly open = new Set<string>();
   private focused = "";
+  private followed = "";
   private loaded = false;
 
   constructor(private readonly bench: Workbench) {
     this.element = h("nav", { class: "files", "aria-label": "Files" }, this.list);
     this.list.addEventListener("keydown", (event) => this.onKey(event));
     this.list.addEventListener("click", (event) => this.onClick(event));
-    bench.changed.listen(() => this.mark());
+    bench.changed.listen(() => this.follow());
     bench.filesChanged.listen(() => void this.load());
   }
 
@@ -36,6 +38,7 @@ export class Tree {
       this.loaded = true;
       if (!this.focused) this.focused = this.root.children?.[0]?.path ?? "";
       this.render();
+      this.listed.emit();
     } catch (error) {
       this.bench.complain(error);
     }
@@ -56,6 +59,16 @@ export class Tree {
     }));
   }
 
+  /** Keep the active file in sight, without taking the focus. */
+  private follow(): void {
+    const active = this.bench.active?.path;
+    if (active && active !== this.followed) {
+      this.followed = active;
+      this.reveal(active);
+      this.item(active)?.scrollIntoView({ block: "nearest" });
+    } else this.mark();
+  }
+
   private reveal(path: string): void {
     const parts = path.split("/");
     for (let depth = 1; depth < parts.length; depth++) this.open.add(parts.slice(0, depth).join("/"));
@@ -68,7 +81,9 @@ export class Tree {
       fill(this.list, h("p", { class: "tree-empty" }, "This folder has no files yet. Paste a reply that names one, and etude creates it."));
       return;
     }
+    const hadFocus = this.list.contains(document.activeElement);
     fill(this.list, ...this.rows(this.root.children ?? [], 1));
+    if (hadFocus) this.item(this.focused)?.focus();
     this.mark();
   }
 
@@ -145,7 +160,6 @@ export class Tree {
     if (open) this.open.add(path);
     else this.open.delete(path);
     this.render();
-    this.item(this.focused)?.focus();
   }
 
   private at(path: string): Node | undefined {

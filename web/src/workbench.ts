@@ -2,7 +2,7 @@
 
 import { type Connection, RequestFailed } from "./connection";
 import { Document } from "./document";
-import { Signal } from "./dom";
+import { plural, Signal } from "./dom";
 import type { Abstained, Failed, Hello, ModelState, OpenedFile, Outcome, Progress, Ran, SplitReply, Undone } from "./wire";
 
 /** waiting → merging → one of merged, abstained, failed, cancelled. Later states follow from the document. */
@@ -90,6 +90,26 @@ export class Workbench {
     this.active = document;
     this.changed.emit();
     document.view.requestMeasure();
+  }
+
+  /** The next file of the last reply that waits for decisions or for saving. */
+  get nextOpenRun(): FileRun | undefined {
+    const at = this.runs.findIndex((run) => run.path === this.active?.path);
+    const others = [...this.runs.slice(at + 1), ...this.runs.slice(0, Math.max(at, 0))];
+    return others.find((run) => run.phase === "merged" && !run.saved);
+  }
+
+  /** Take over what changed on disk in files that are not edited here. */
+  async refresh(): Promise<void> {
+    for (const document of [...this.documents]) {
+      if (document.dirty || document.phase !== "idle" || this.connection.link !== "open") continue;
+      try {
+        const file = await this.connection.get<OpenedFile>("/api/file", { path: document.path });
+        if (file.sha256 !== document.baseSha && !document.dirty && document.phase === "idle") document.reload(file);
+      } catch {
+        // Gone or unreadable: what is shown stays, and saving it will say so.
+      }
+    }
   }
 
   showNext(by: 1 | -1, { focus = true } = {}): void {
@@ -204,7 +224,7 @@ export class Workbench {
 
   // Saving.
 
-  async save(document: Document): Promise<boolean> {
+  async save(document: Document, { quiet = false } = {}): Promise<boolean> {
     if (this.hello.readOnly) {
       this.notice("etude was started read-only, so nothing can be saved.", "plain");
       return false;
@@ -215,7 +235,7 @@ export class Workbench {
       return false;
     }
     if (!document.dirty) return true;
-    return this.write(document, document.baseSha);
+    return this.write(document, document.baseSha, { quiet });
   }
 
   private askToDecide(document: Document): void {
@@ -224,19 +244,20 @@ export class Workbench {
     ]);
   }
 
-  async acceptAndSave(document: Document): Promise<boolean> {
+  async acceptAndSave(document: Document, { quiet = false } = {}): Promise<boolean> {
     document.acceptAll();
-    return this.save(document);
+    return this.save(document, { quiet });
   }
 
-  private async write(document: Document, baseSha256: string | null): Promise<boolean> {
+  private async write(document: Document, baseSha256: string | null, { quiet = false } = {}): Promise<boolean> {
     try {
       const wasNew = document.isNew;
       const asked = { path: document.path, text: document.text, baseSha256 };
-      document.saved(await this.connection.post<OpenedFile>("/api/save", asked));
+      const file = await this.connection.post<OpenedFile>("/api/save", asked);
       for (const run of this.runs) if (run.path === document.path && run.phase === "merged") run.saved = true;
+      document.saved(file);
       if (wasNew) this.filesChanged.emit();
-      this.notice(`Saved ${document.path}`, "good", [{ label: "Undo save", act: () => void this.undoSave(document) }]);
+      if (!quiet) this.notice(`Saved ${document.path}`, "good", [{ label: "Undo save", act: () => void this.undoSave(document) }]);
       return true;
     } catch (error) {
       if (error instanceof RequestFailed && error.error === "FileChanged") this.offerReload(document, error.message);
@@ -267,10 +288,14 @@ export class Workbench {
 
   /** Accept what is undecided everywhere and save every file of the last reply. */
   async saveAll(): Promise<void> {
-    for (const document of [...this.documents]) {
-      if (document.phase === "merging") continue;
-      if (document.dirty || document.undecided > 0) await this.acceptAndSave(document);
+    if (this.busy) return;
+    const open = this.documents.filter((document) => document.dirty || document.undecided > 0);
+    let saved = 0;
+    for (const document of open) {
+      if (!(await this.acceptAndSave(document, { quiet: true }))) return;
+      saved++;
     }
+    if (saved > 0) this.notice(`Saved ${plural(saved, "file")}`, "good");
   }
 
   async undoSave(document: Document): Promise<void> {
