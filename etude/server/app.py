@@ -7,6 +7,7 @@ A LateModel is loaded in the background; the page opens at once and shows how fa
 
 import secrets
 import socket
+import threading
 import webbrowser
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -84,7 +85,8 @@ def serve(
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/#token={token}"
         announce(f"etude is at {address}")
         if open_browser:
-            webbrowser.open(address)
+            # A text-mode browser would hold us up until it is left.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with suppress(KeyboardInterrupt):
             server_for(app).run(sockets=[listener])
 
@@ -114,6 +116,7 @@ def server_for(app: Starlette) -> uvicorn.Server:
         ws_per_message_deflate=False,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         log_level="warning",
         limit_concurrency=200,
         timeout_graceful_shutdown=2,
