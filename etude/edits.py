@@ -6,8 +6,11 @@ Reading and saving files is `workspace/files.py`.
 
 import difflib
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -76,22 +79,12 @@ def text_sha256(text: str) -> str:
 
 def split_lines(text: str) -> list[str]:
     """Lines with their endings; only \\n, \\r\\n and \\r end a line (str.splitlines also splits at form feeds)."""
-    if "\r" in text:
-        return _split_mixed(text)
+    return _LINE.findall(text) if "\r" in text else _split_at_newlines(text)
+
+
+def _split_at_newlines(text: str) -> list[str]:
     *lines, last = text.split("\n")
     return [line + "\n" for line in lines] + ([last] if last else [])
-
-
-def _split_mixed(text: str) -> list[str]:
-    lines, start, at = [], 0, 0
-    while at < len(text):
-        if text[at] == "\r" and text[at + 1 : at + 2] == "\n":
-            at += 1
-        if text[at] in "\r\n":
-            lines.append(text[start : at + 1])
-            start = at + 1
-        at += 1
-    return [*lines, text[start:]] if start < len(text) else lines
 
 
 def line_starts(lines: Sequence[str]) -> list[int]:
@@ -118,7 +111,8 @@ def patch_from_texts(path: str, original: str, changed: str) -> Patch:
 def unified_diff(path: str, original: str, changed: str, *, context: int = 3) -> str:
     """The difference as `git apply` reads it; empty when the texts are equal."""
     pieces = []
-    before, after = split_lines(original), split_lines(changed)
+    # git knows one line ending; to it a lone "\r" is a character like any other.
+    before, after = _split_at_newlines(original), _split_at_newlines(changed)
     for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", n=context, lineterm="\n"):
         pieces.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
     return "".join(pieces)
