@@ -14,6 +14,7 @@ from benchmarks.apply_sketches.regions import (
     drops_silently,
     mask_pieces,
     one_placement,
+    repeats_its_end,
 )
 from benchmarks.apply_sketches.styles import Sketch, Style, dressed, indent_of
 
@@ -242,7 +243,8 @@ def _complete(subject: Subject, pieces: Sequence[Piece], *, named: Collection[in
     """Nothing that is needed is missing, and nothing shown reads like an elision."""
     enclosed = all(any(_encloses(subject, piece, region) for piece in pieces) for region in subject.regions)
     shown = [line for piece in pieces for line in subject.after[slice(*piece)]]
-    return enclosed and not drops_silently(subject, named=named) and not looks_elided(shown)
+    clear = not any(repeats_its_end(subject, piece) for piece in pieces) and not looks_elided(shown)
+    return enclosed and clear and not drops_silently(subject, named=named)
 
 
 def _encloses(subject: Subject, piece: Piece, region: Region) -> bool:
@@ -331,7 +333,16 @@ def _function_pieces(subject: Subject, function: Function, elide_inside: bool) -
     shown = {line for line in around(subject, 3) if function.start <= line < function.end}
     shown.update(range(function.start, _head_end(subject, function)))
     shown.update(range(function.end - 2, function.end))
-    return mask_pieces(subject, shown, smallest_gap=8)
+    pieces = mask_pieces(subject, shown, smallest_gap=8)
+    return [pieces[0], *(_from_docstring_end(subject, piece) for piece in pieces[1:])]
+
+
+def _from_docstring_end(subject: Subject, piece: Piece) -> Piece:
+    """A piece that would begin within a docstring begins where that ends, as far as only context goes."""
+    start, end = piece
+    while start in subject.string_lines and start in subject.kept and start + 1 in subject.kept and start + 1 < end:
+        start += 1
+    return start, end
 
 
 def _head_end(subject: Subject, function: Function) -> int:

@@ -231,8 +231,14 @@ def _old_window(subject: Subject, region: Region) -> range:
 
 def _is_like_the_file(subject: Subject, lines: Sequence[str]) -> bool:
     """Whether a line begins like one of the file: it could be meant to replace that one."""
-    beginnings = {words[0] for line in subject.before if (words := re.findall(r"[\w.]+", line))}
-    return any(words[0] in beginnings for line in lines if (words := re.findall(r"[\w.]+", line)))
+    beginnings = {_beginning(line) for line in subject.before}
+    return any(_beginning(line) in beginnings for line in lines if line.strip())
+
+
+def _beginning(line: str) -> str:
+    """The called or assigned name; of other statements the whole line."""
+    found = re.match(r"\s*([\w.]+)\s*(\(|[^=]?=[^=])", line)
+    return found[1] if found else line.strip()
 
 
 def _is_inner_code(lines: Sequence[str]) -> bool:
