@@ -27,6 +27,7 @@ catches the class; everyone else catches EtudeError.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 
 
 class EtudeError(Exception):
@@ -92,6 +93,10 @@ class ServerError(ModelError):
         super().__init__(message)
         self.url = url
         self.status = status
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are rebuilt from their positional arguments; without this none comes back from a process pool.
+        return partial(type(self), url=self.url, status=self.status), self.args
 
 
 class ServerUnreachable(ServerError):
