@@ -96,7 +96,7 @@ class Backoff:
 
 
 class HttpModel:
-    """`url` is the server, with or without /v1; `model` is the name the server knows it by."""
+    """`url` is the server, with or without /v1; `model` is the name the server knows it by, or empty: its first."""
 
     def __init__(
         self,
@@ -126,6 +126,7 @@ class HttpModel:
 
     @property
     def name(self) -> str:
+        """Empty until the first answer when none was given."""
         return self._model
 
     @property
@@ -136,6 +137,7 @@ class HttpModel:
     async def complete(
         self, prompt: Prompt, sampling: Sampling, *, draft: str | None = None
     ) -> AsyncGenerator[Chunk | Completion]:
+        await self._find_name()
         for attempt in itertools.count():
             handed_out = False
             try:
@@ -154,6 +156,7 @@ class HttpModel:
             raise ValueError(f"the first token has no log-probability; start must be at least 1, got {start}")
         if start >= len(token_ids):
             return []
+        await self._find_name()
         for scoring in [self._scoring] if self._scoring else list(_SCORINGS):
             if (logprobs := await self._score_by(scoring, token_ids)) is not None:
                 self._scoring = scoring
@@ -165,6 +168,7 @@ class HttpModel:
     async def encode(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, Chat | str):
             return list(prompt)
+        await self._find_name()
         body = {"model": self._model, **await self._tokenize_body(prompt)}
         try:
             return (await self._ask(self._server_url + "/tokenize", body, wire.Tokens)).tokens
@@ -181,6 +185,14 @@ class HttpModel:
     async def close(self) -> None:
         await self._client.aclose()
 
+    async def _find_name(self) -> None:
+        if self._model:
+            return
+        names = await self.list_models()
+        if not names:
+            raise ServerNonsense(f"{self._url} offers no model. Load one there.", url=self._url)
+        self._model = names[0]
+
     # One answer.
 
     async def _answer(
@@ -194,7 +206,9 @@ class HttpModel:
             with self._named(url):
                 events = _Events(response, deadline, self._timeouts, url)
                 while (event := await events.next()) is not None:
-                    chunk = assembly.add(self._checked(wire.read_answer(event), url))
+                    answer = wire.read(event, wire.Answer)
+                    self._check_error(answer, url)
+                    chunk = assembly.add(answer)
                     if chunk:
                         yield chunk
                 if not assembly.is_finished and not events.is_done:
@@ -243,13 +257,12 @@ class HttpModel:
                 return wish
         raise await self._refusal(response, data)
 
-    def _checked(self, answer: wire.Answer, url: str) -> wire.Answer:
-        """An answer that is not an error in disguise."""
+    def _check_error(self, answer: wire.Answer, url: str) -> None:
+        """Raise the error that an answer is in disguise."""
         if answer.error is not None:
             raise self._error_in_answer(answer.error, url)
         if any(choice.finish_reason == wire.CONTENT_FILTER for choice in answer.choices):
             raise ServerRefused(f"{url} cut the answer off by its own content filter.", url=url, status=200)
-        return answer
 
     # Log-probabilities and tokens of a prompt.
 
@@ -261,7 +274,6 @@ class HttpModel:
             if error.status not in (400, 422, *_NOT_OFFERED):
                 raise
             return None
-        self._checked(answer, self._url + "/completions")
         return scoring.read(answer, token_ids)
 
     async def _tokenize_body(self, prompt: Chat | str) -> dict[str, Any]:
@@ -303,10 +315,10 @@ class HttpModel:
                 raise await self._refusal(response, await self._error_body(response))
             with self._named(url):
                 data = await _read_bounded(response, MAX_ANSWER_BYTES, deadline, self._timeouts)
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise self._nonsense(url, wire.NotTheProtocol(str(error), data)) from None
+                answer = wire.read(data, kind)
+        if isinstance(answer, wire.Answer):
+            self._check_error(answer, url)
+        return answer
 
     @asynccontextmanager
     async def _post(self, url: str, body: dict[str, Any] | None, deadline: float) -> AsyncGenerator[httpx.Response]:

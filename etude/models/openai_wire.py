@@ -7,7 +7,7 @@ own is skipped; what it leaves out has a default; what has another type than exp
 import re
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -69,6 +69,9 @@ _FINISH_REASONS = {
 
 CONTENT_FILTER = "content_filter"
 """The finish reason of an answer that the server itself cut off; its text is not an answer."""
+
+
+T = TypeVar("T")
 
 
 class NotTheProtocol(Exception):
@@ -184,12 +187,10 @@ class Template(msgspec.Struct):
     prompt: str
 
 
-_answer_decoder = msgspec.json.Decoder(Answer)
-
-
-def read_answer(data: bytes) -> Answer:
+def read(data: bytes, kind: type[T]) -> T:
+    """One of the values above from its JSON; NotTheProtocol if it is something else."""
     try:
-        return _answer_decoder.decode(data)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise NotTheProtocol(str(error), data) from None
 

@@ -348,6 +348,22 @@ def test_a_way_of_asking_can_be_ruled_out(api: Api, prompt: Prompt) -> None:
     asyncio.run(failure_of(silence, kind=Unsupported, prompt=prompt, api=api))
 
 
+def test_without_a_name_the_first_model_of_the_server_answers() -> None:
+    async def test() -> None:
+        async with MisbehavingServer(events(finish()), models=["a", "b"]) as server:
+            model = HttpModel(server.url, "")
+            await answer(model)
+            assert (model.name, server.requests[0].body["model"]) == ("a", "a")
+            await model.close()
+        async with MisbehavingServer(models=[]) as server:
+            model = HttpModel(server.url, "")
+            with pytest.raises(ServerNonsense, match="offers no model"):
+                await answer(model)
+            await model.close()
+
+    run(test())
+
+
 # Errors.
 
 
@@ -845,9 +861,10 @@ def test_servers_that_do_not_tell_scores_are_not_guessed_at(reply: Reply) -> Non
     run(test())
 
 
-def test_a_server_that_is_down_is_not_one_that_cannot_score() -> None:
+@pytest.mark.parametrize("reply", [status(500), whole({"error": {"code": 503, "message": "loading"}})])
+def test_a_server_that_is_down_is_not_one_that_cannot_score(reply: Reply) -> None:
     async def test() -> None:
-        async with asked(status(500)) as (model, _):
+        async with asked(reply) as (model, _):
             with pytest.raises(ServerRefused):
                 await model.score([4, 2, 1])
 
@@ -894,6 +911,6 @@ def test_events_do_not_depend_on_how_they_are_cut(payloads: list[str], data: st.
 def test_no_bytes_make_the_reader_fall(data: bytes) -> None:
     try:
         for event in [*openai_wire.EventSplitter().feed(data), data]:
-            openai_wire.Assembly().add(openai_wire.read_answer(event))
+            openai_wire.Assembly().add(openai_wire.read(event, openai_wire.Answer))
     except openai_wire.NotTheProtocol:
         return
