@@ -3,7 +3,9 @@
 A pass computes some rows (tokens) at once. Kernels may differ by row count, and then so do the logits in their
 last bits, which is enough to flip a near tie. `row_multiple` is the grain at which they agree here.
 
-The measurement is kept as JSON in the cache folder: {"version": 1, "row_multiple": 1, "milliseconds": {"1": 8.1, …}}.
+The measurement is kept as JSON in the cache folder:
+
+    {"version": 2, "row_multiple": 1, "milliseconds": {"1": 8.1, …}, "cpu_share": 0.93}
 """
 
 import contextlib
@@ -18,7 +20,9 @@ import msgspec
 from etude.models.speculation import CostCurve
 
 # Raised when passes are measured or computed in another way.
-VERSION = 1
+VERSION = 2
+# A curve measured with less of the CPU than this is measured again when the machine is quiet.
+QUIET_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +32,15 @@ class Calibration:
     speculation is off, because it could change an answer."""
     curve: CostCurve
     """Cost of a pass by its rows, padding included."""
+    cpu_share: float = 1.0
+    """Of the CPU that was asked for, what we had while measuring; a low one means that something else ran."""
 
 
 class _Stored(msgspec.Struct, frozen=True):
     version: int
     row_multiple: int | None
     milliseconds: dict[int, float]
+    cpu_share: float
 
 
 def key_of(model: Path, *, threads: int, runtime: str) -> str:
@@ -53,6 +60,13 @@ def cpu_name() -> str:
     return f"{platform.machine()} {platform.processor()}"
 
 
+def is_quiet_now() -> bool:
+    """Whether measuring again would be any better; True where the system does not tell."""
+    if not hasattr(os, "getloadavg"):
+        return True
+    return os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+
+
 def load(folder: Path, key: str) -> Calibration | None:
     """None when it was never measured, or by another version."""
     try:
@@ -62,13 +76,16 @@ def load(folder: Path, key: str) -> Calibration | None:
     if stored.version != VERSION or not stored.milliseconds:
         return None
     points = tuple(sorted(stored.milliseconds.items()))
-    return Calibration(row_multiple=stored.row_multiple, curve=CostCurve(points=points))
+    return Calibration(row_multiple=stored.row_multiple, curve=CostCurve(points=points), cpu_share=stored.cpu_share)
 
 
 def save(folder: Path, key: str, calibration: Calibration) -> None:
     """Atomic; a cache that cannot be written only means measuring again."""
     stored = _Stored(
-        version=VERSION, row_multiple=calibration.row_multiple, milliseconds=dict(calibration.curve.points)
+        version=VERSION,
+        row_multiple=calibration.row_multiple,
+        milliseconds=dict(calibration.curve.points),
+        cpu_share=calibration.cpu_share,
     )
     temporary = folder / f"{key}.json.{os.getpid()}"
     with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ from etude.models import catalog
 from etude.models.calibration import Calibration
 from etude.models.generation import Assembler, Pass, chooser_for, generate, logprobs_of
 from etude.models.llama_session import LOGIT_ROWS, LlamaSession
-from etude.models.speculation import DraftSource, NoDraft
+from etude.models.speculation import Drafter, DraftSource, NoDraft
 from etude.prompts.chat_format import TEMPLATE_KEY, ChatFormat, chat_format_for
 
 Item = Chunk | Completion
@@ -172,7 +172,9 @@ class EmbeddedModel:
         emit(answer.completion(model=self._name, seconds=time.perf_counter() - started, emit=emit))
 
     def _drafts(self, draft: str | None, calibration: Calibration) -> DraftSource:
-        return NoDraft()
+        if not draft or calibration.row_multiple is None:
+            return NoDraft()
+        return Drafter(self._session.tokenize(draft), calibration.curve)
 
 
 class Answer:
