@@ -348,6 +348,28 @@ def test_ctrl_c_in_the_middle_leaves_nothing_behind(file: Path) -> None:
     assert (file.read_bytes(), names(file.parent)) == (b"total = 0\n", ["pay.py"])
 
 
+SAVES_WHILE_ANOTHER_WRITES = """
+import sys
+from pathlib import Path
+from etude.errors import FileChanged
+from etude.workspace.files import read_text_file, save
+path = Path(sys.argv[1])
+file = read_text_file(path)
+sys.addaudithook(lambda name, args: name == "os.utime" and path.write_text("theirs\\n", "utf-8"))
+try:
+    save(file, "ours\\n")
+except FileChanged as error:
+    print(error)
+"""
+
+
+def test_a_file_changed_during_the_save_is_not_overwritten(file: Path) -> None:
+    command = [sys.executable, "-c", SAVES_WHILE_ANOTHER_WRITES, os.fspath(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "changed by someone else" in done.stdout
+    assert (file.read_text("utf-8"), names(file.parent)) == ("theirs\n", ["pay.py"])
+
+
 # New files.
 
 
