@@ -26,6 +26,8 @@ export function listenForKeys(commands: readonly Command[]): void {
 }
 
 function matches(keys: string, event: KeyboardEvent): boolean {
+  // AltGr, which types letters, reports Ctrl and Alt on some systems.
+  if (event.getModifierState("AltGraph")) return false;
   const parts = keys.split("+");
   const key = parts.pop()!;
   const mod = parts.includes("Mod");

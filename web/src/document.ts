@@ -69,7 +69,7 @@ export class Document {
           support ?? [],
           indentUnit.of(usualIndent(file?.text ?? "")),
           keymap.of([indentWithTab, ...defaultKeymap.filter(isFree), ...historyKeymap, ...searchKeymap]),
-          this.locked.of(this.lock(readOnly)),
+          this.locked.of(this.lock()),
           this.review.of([]),
           EditorView.contentAttributes.of({ "aria-label": `Editor, ${path}`, spellcheck: "false" }),
           EditorView.updateListener.of((update) => {
@@ -135,7 +135,7 @@ export class Document {
     const before = this.phase === "reviewing" ? original(this.view.state) : this.base;
     this.phase = "merging";
     this.view.dispatch({
-      effects: [this.locked.reconfigure(this.lock(true)), this.review.reconfigure(reviewing(before))],
+      effects: [this.locked.reconfigure(this.lock()), this.review.reconfigure(reviewing(before))],
     });
     this.changed.emit();
   }
@@ -158,7 +158,7 @@ export class Document {
     const merged = ChangeSet.of(changes, this.base.length).apply(this.base);
     if (!merged.eq(this.view.state.doc)) this.replaceAll(merged);
     this.phase = "reviewing";
-    this.view.dispatch({ effects: this.locked.reconfigure(this.lock(this.readOnly)) });
+    this.view.dispatch({ effects: this.locked.reconfigure(this.lock()) });
     const first = hunks(this.view.state)[0];
     if (first) goTo(this.view, first);
     this.settleReview();
@@ -167,8 +167,8 @@ export class Document {
   /** The merge came to nothing: the text is again what it was. */
   takeBackMerge(): void {
     if (!this.streamed.empty) this.view.dispatch({ changes: this.streamed.invert(this.base), userEvent: "merge" });
-    this.view.dispatch({ effects: this.locked.reconfigure(this.lock(this.readOnly)) });
     this.phase = "reviewing";
+    this.view.dispatch({ effects: this.locked.reconfigure(this.lock()) });
     this.settleReview();
   }
 
@@ -220,8 +220,13 @@ export class Document {
     this.view.dispatch({ changes: { from: start, to: now.length - end, insert }, userEvent: "merge" });
   }
 
-  private lock(locked: boolean) {
-    return [EditorState.readOnly.of(locked), EditorView.editorAttributes.of({ class: locked ? "cm-locked" : "" })];
+  /** While hunks arrive nobody types and nobody decides: their offsets are those of the text at the beginning. */
+  private lock() {
+    const isMerging = this.phase === "merging";
+    return [
+      EditorState.readOnly.of(isMerging || this.readOnly),
+      EditorView.editorAttributes.of({ class: isMerging ? "cm-merging" : "" }),
+    ];
   }
 }
 

@@ -119,7 +119,7 @@ function commandsOf(bench: Workbench, tree: Tree, pane: SketchPane, palette: Pal
     { keys: "Mod+I", title: "Go to the sketch", group: "Sketch", run: () => pane.focus() },
     { keys: "Mod+Enter", title: "Merge the sketch", group: "Sketch", run: () => pane.apply() },
     { keys: "Escape", title: "Cancel the merge", group: "Sketch", run: () => bench.cancel() },
-    { keys: "Alt+E", title: "Go to the editor", group: "Page", run: onActive((active) => active.view.focus()) },
+    { keys: "Mod+E", title: "Go to the editor", group: "Page", run: onActive((active) => active.view.focus()) },
     { keys: "Alt+J", title: "Next change", group: "Review", run: inReview((active) => step(active.view, 1)) },
     { keys: "Alt+K", title: "Previous change", group: "Review", run: inReview((active) => step(active.view, -1)) },
     { keys: "Alt+Y", title: "Accept the change", group: "Review", run: inReview((active) => decide(active.view, "accept")) },

@@ -17,6 +17,7 @@ const TITLES: Record<string, string> = {
 export class RunList {
   readonly element = h("section", { class: "runs", "aria-label": "Merges", "aria-live": "polite" });
   private timer = 0;
+  private drawn: string | null = null;
 
   constructor(
     private readonly bench: Workbench,
@@ -28,8 +29,19 @@ export class RunList {
 
   private render(): void {
     const { runs, runProblem } = this.bench;
+    // Drawn anew only when something here changed: a button must not go away under the pointer.
+    const key = [runProblem, this.bench.busy, this.bench.active?.path, ...runs.map((run) => this.key(run))].join("\n");
+    if (key === this.drawn) return;
+    this.drawn = key;
     fill(this.element, runProblem && problemCard("Nothing was merged", runProblem), ...this.head(), ...runs.flatMap((run) => this.rows(run)));
     this.tick();
+  }
+
+  private key(run: FileRun): string {
+    const document = this.bench.find(run.path);
+    const progress = run.progress && `${run.progress.stage} ${run.progress.done}/${run.progress.total}`;
+    const outcome = [run.phase, run.problem?.message, run.ran?.seconds, run.saved];
+    return [run.path, ...outcome, progress, document?.undecided, document?.dirty].join("|");
   }
 
   /** Seconds run on while something merges. */

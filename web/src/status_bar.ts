@@ -30,9 +30,13 @@ export class StatusBar {
 
   private model(): Child[] {
     const { name, phase, message } = this.bench.model;
+    if (this.bench.connection.link !== "open") return [];
     const says = { loading: "Loading the model…", ready: name, failed: "No model" }[phase];
     const title = { loading: "Merges that need no choice work already", ready: "The model is ready", failed: message }[phase];
-    return [h("span", { class: `status-model is-${phase}`, title }, h("span", { class: "dot" }), says)];
+    const attributes = { class: `status-model is-${phase}`, title };
+    if (phase !== "failed") return [h("span", attributes, h("span", { class: "dot" }), says)];
+    const onclick = () => this.bench.notice(message, "bad");
+    return [h("button", { type: "button", ...attributes, onclick }, h("span", { class: "dot" }), says)];
   }
 
   private lastRun(): Child[] {

@@ -20,6 +20,7 @@ export class Tree {
   private readonly open = new Set<string>();
   private focused = "";
   private followed = "";
+  private marked = "";
   private loaded = false;
 
   constructor(private readonly bench: Workbench) {
@@ -84,7 +85,7 @@ export class Tree {
     const hadFocus = this.list.contains(document.activeElement);
     fill(this.list, ...this.rows(this.root.children ?? [], 1));
     if (hadFocus) this.item(this.focused)?.focus();
-    this.mark();
+    this.mark({ anew: true });
   }
 
   private rows(nodes: readonly Node[], level: number): Child[] {
@@ -117,8 +118,11 @@ export class Tree {
   }
 
   /** The open file and unsaved ones, without drawing all again. */
-  private mark(): void {
+  private mark({ anew = false } = {}): void {
     const active = this.bench.active?.path;
+    const key = [active, ...this.bench.documents.map((document) => `${document.path}|${document.dirty}`)].join("\n");
+    if (key === this.marked && !anew) return;
+    this.marked = key;
     for (const row of this.list.querySelectorAll<HTMLElement>(".row-file")) {
       const document = this.bench.find(row.dataset.path!);
       row.setAttribute("aria-selected", String(row.dataset.path === active));
