@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import quantize
+from hypothesis import settings
 
 from etude.models import catalog
 
 MakeGguf = Callable[..., Path]
+
+# The same examples in every run; and a busy machine is not a slow function.
+settings.register_profile("etude", deadline=None, derandomize=True)
+settings.load_profile("etude")
 
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
