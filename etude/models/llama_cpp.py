@@ -7,7 +7,7 @@ work after the pass that is being computed.
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ class EmbeddedModel:
         """Tokens that prompt and answer may have together."""
         return self._session.context_tokens
 
-    async def complete(self, prompt: Prompt, sampling: Sampling, *, draft: str | None = None) -> AsyncIterator[Item]:
+    async def complete(self, prompt: Prompt, sampling: Sampling, *, draft: str | None = None) -> AsyncGenerator[Item]:
         items: asyncio.Queue[Item | BaseException] = asyncio.Queue()
         loop, cancelled = asyncio.get_running_loop(), threading.Event()
 
@@ -137,6 +137,7 @@ class EmbeddedModel:
         if start >= len(tokens):
             return []
         session, found = self._session, []
+        self._check_length(len(tokens) - 1, "The text to score")
         at = session.reuse(tokens, most=start - 1)
         while at < len(tokens) - 1:
             # The last row of a stretch before `start` predicts a given token too: it need no logits.
@@ -153,11 +154,7 @@ class EmbeddedModel:
         started = time.perf_counter()
         calibration, session = self._calibrated(), self._session
         ids = self._encode(prompt) or [session.start_token]
-        if len(ids) >= session.context_tokens:
-            raise PromptTooLong(
-                f"The prompt has {len(ids)} tokens; {self._name} holds {session.context_tokens} with the answer. "
-                "Give it less text."
-            )
+        self._check_length(len(ids) + 1, "The prompt with one token of the answer")
         reused = session.reuse(ids, most=len(ids) - 1)
         drafts = self._drafts(draft, calibration)
         passes = generate(session, ids, chooser_for(sampling), drafts, max_tokens=sampling.max_tokens)
@@ -170,6 +167,12 @@ class EmbeddedModel:
                 if answer.finished:
                     break
         emit(answer.completion(model=self._name, seconds=time.perf_counter() - started, emit=emit))
+
+    def _check_length(self, count: int, what: str) -> None:
+        if count > self._session.context_tokens:
+            raise PromptTooLong(
+                f"{what} has {count} tokens; {self._name} holds {self._session.context_tokens}. Give it less text."
+            )
 
     def _drafts(self, draft: str | None, calibration: Calibration) -> DraftSource:
         if not draft or calibration.row_multiple is None:

@@ -141,8 +141,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedModel]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ETUDE_CACHE", str(folder))
         model = EmbeddedModel.load(write_tiny_network(folder / "tiny.gguf"), name="tiny", context_tokens=512)
-        yield model
-        asyncio.run(model.close())
+        asyncio.run(model.calibrate())
+    yield model
+    asyncio.run(model.close())
 
 
 def drafts_like(text: str, dice: random.Random) -> list[str]:
@@ -220,10 +221,11 @@ def test_an_empty_and_an_enormous_draft_change_nothing(tiny: EmbeddedModel):
 
 @pytest.mark.embedded
 def test_greedy_with_a_draft_is_greedy_without_on_the_embedded_model():
+    code = Path(catalog.__file__).read_text("utf-8")
+
     async def compare() -> None:
         name = catalog.default_model_name()
         model = EmbeddedModel.load(catalog.require(name), name=name, context_tokens=1024)
-        code = Path(catalog.__file__).read_text("utf-8")
         dice = random.Random(0)
         for number in range(8):
             start = dice.randrange(len(code) - 600)
