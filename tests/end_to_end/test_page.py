@@ -215,6 +215,19 @@ def test_a_decision_is_taken_back_like_any_edit(start_etude, open_page):
     expect(review(page)).to_contain_text("of 3 changes")
 
 
+def test_one_undo_takes_a_whole_merge_back(start_etude, open_page):
+    page = open_page(start_etude(FILES))
+    open_file(page, "cart", "shop/cart.py")
+    page.keyboard.type("# mine\n")
+    merge(page, REPLY.split("And money")[0])
+    expect(review(page)).to_contain_text("1 of 3 changes")
+    page.keyboard.press("Control+Shift+Enter")
+    page.keyboard.press("Control+e")
+    page.keyboard.press("Control+z")
+    expect(editor(page)).not_to_contain_text("discount")
+    expect(editor(page)).to_contain_text("# mine")
+
+
 def test_what_is_typed_by_hand_is_merged_into_and_saved_too(start_etude, open_page):
     etude = start_etude(FILES)
     page = open_page(etude)
@@ -252,6 +265,9 @@ def test_hunks_arrive_while_the_merge_runs_and_escape_takes_them_back(start_etud
     expect(run(page, "a.txt")).to_contain_text("Cancelled")
     expect(editor(page)).not_to_contain_text("changed")
     expect(tab(page, "a.txt")).to_have_attribute("aria-label", "a.txt")
+    page.keyboard.press("Control+e")
+    page.keyboard.press("Control+z")
+    expect(editor(page)).not_to_contain_text("changed")
 
     etude.step(2)
     etude.step(3)

@@ -1,7 +1,7 @@
 // The way to the server: requests with the token, and a socket that comes back by itself.
 
 import { Signal } from "./dom";
-import type { Abstained, Apply, Cancelled, Failed, Hunk, Merged, ModelState, Outcome, Progress, ToPage } from "./wire";
+import type { Abstained, Apply, Cancelled, Failed, HunkSent, Merged, ModelState, Outcome, ProgressSent, ToPage } from "./wire";
 
 const TOKEN_KEY = "etude.token";
 const FIRST_RETRY_MS = 250;
@@ -33,8 +33,8 @@ export function takeToken(): string {
 
 interface Running {
   settle: (outcome: Outcome) => void;
-  progress: (progress: Progress) => void;
-  hunk: (hunk: Hunk) => void;
+  progress: (progress: ProgressSent) => void;
+  hunk: (hunk: HunkSent) => void;
 }
 
 export class Connection {
@@ -139,7 +139,7 @@ export class Connection {
   /** Start one merge. `outcome` always settles; it never rejects. */
   apply(
     asked: Omit<Apply, "type" | "id">,
-    on: { progress: (progress: Progress) => void; hunk: (hunk: Hunk) => void },
+    on: { progress: (progress: ProgressSent) => void; hunk: (hunk: HunkSent) => void },
   ): { outcome: Promise<Outcome>; cancel: () => void } {
     const id = `apply-${++this.lastId}`;
     const message: Apply = { type: "apply", id, ...asked };

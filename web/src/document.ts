@@ -1,9 +1,9 @@
 // One open file: its editor, what is on disk, and the merge that is running or under review in it.
 
-import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { defaultKeymap, history, historyKeymap, indentWithTab, isolateHistory } from "@codemirror/commands";
 import { bracketMatching, indentOnInput, indentUnit } from "@codemirror/language";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
-import { ChangeSet, Compartment, EditorState, StateEffect, StateField, Text } from "@codemirror/state";
+import { ChangeSet, Compartment, EditorState, StateEffect, StateField, Text, Transaction } from "@codemirror/state";
 import {
   Decoration,
   type DecorationSet,
@@ -146,30 +146,42 @@ export class Document {
     const mapped = change.map(this.streamed);
     const isFirst = this.streamed.empty;
     this.streamed = this.streamed.compose(mapped);
-    this.view.dispatch({ changes: mapped, userEvent: "merge" });
+    this.view.dispatch({ changes: mapped, annotations: FLEETING });
     const first = hunks(this.view.state)[0];
     if (isFirst && first) goTo(this.view, first);
     this.changed.emit();
   }
 
-  /** The merge is whole; what came as hunks is replaced where the last word differs. */
+  /** The merge is whole. It takes the place of its hunks in one step, which one Ctrl+Z takes back. */
   finishMerge(edits: WireEdit[]): void {
-    const changes = edits.map((edit) => ({ from: edit.start, to: edit.end, insert: edit.text }));
-    const merged = ChangeSet.of(changes, this.base.length).apply(this.base);
-    if (!merged.eq(this.view.state.doc)) this.replaceAll(merged);
+    const hadHunks = !this.streamed.empty;
+    const { anchor } = this.view.state.selection.main;
+    this.withdraw();
     this.phase = "reviewing";
-    this.view.dispatch({ effects: this.locked.reconfigure(this.lock()) });
+    this.view.dispatch({
+      changes: edits.map((edit) => ({ from: edit.start, to: edit.end, insert: edit.text })),
+      effects: this.locked.reconfigure(this.lock()),
+      annotations: isolateHistory.of("full"),
+      userEvent: "merge",
+    });
     const first = hunks(this.view.state)[0];
-    if (first) goTo(this.view, first);
+    if (hadHunks) this.view.dispatch({ selection: { anchor: Math.min(anchor, this.view.state.doc.length) } });
+    else if (first) goTo(this.view, first);
     this.settleReview();
   }
 
   /** The merge came to nothing: the text is again what it was. */
   takeBackMerge(): void {
-    if (!this.streamed.empty) this.view.dispatch({ changes: this.streamed.invert(this.base), userEvent: "merge" });
+    this.withdraw();
     this.phase = "reviewing";
     this.view.dispatch({ effects: this.locked.reconfigure(this.lock()) });
     this.settleReview();
+  }
+
+  private withdraw(): void {
+    if (this.streamed.empty) return;
+    this.view.dispatch({ changes: this.streamed.invert(this.base), annotations: FLEETING });
+    this.streamed = ChangeSet.empty(this.base.length);
   }
 
   acceptAll(): void {
@@ -229,6 +241,9 @@ export class Document {
     ];
   }
 }
+
+/** Hunks come and go while a merge runs; only its end is worth a step of the history. */
+const FLEETING = Transaction.addToHistory.of(false);
 
 /** Keys that the page itself uses. */
 function isFree(binding: { key?: string }): boolean {

@@ -60,7 +60,9 @@ export class Palette {
 
   private render(asked: string): void {
     if (this.found.length === 0) {
-      fill(this.list, h("p", { class: "palette-none" }, "No file of this folder has these letters in its path."));
+      const none = "No file of this folder has these letters in its path.";
+      const tooMany = "This folder has too many files to search by name. Open them from the tree.";
+      fill(this.list, h("p", { class: "palette-none" }, this.tree.tooMany ? tooMany : none));
       return;
     }
     fill(this.list, ...this.found.map((path, index) => this.option(path, index, asked)));

@@ -15,6 +15,7 @@ export class Tree {
   readonly element: HTMLElement;
   readonly listed = new Signal();
   files: string[] = [];
+  tooMany = false;
   private readonly list = h("div", { class: "tree", role: "tree", "aria-label": "Files of the folder" });
   private root: Node = { name: "", path: "", children: [] };
   private readonly open = new Set<string>();
@@ -35,6 +36,7 @@ export class Tree {
     try {
       const listing = await this.bench.connection.get<Listing>("/api/files");
       this.files = listing.files;
+      this.tooMany = listing.tooMany;
       this.root.children = listing.tooMany ? await this.folder("") : nest(listing.files);
       this.loaded = true;
       if (!this.focused) this.focused = this.root.children?.[0]?.path ?? "";

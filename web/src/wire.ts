@@ -67,7 +67,7 @@ export interface WireEdit {
   text: string;
 }
 
-export interface Progress {
+export interface ProgressSent {
   type: "progress";
   id: string;
   stage: string;
@@ -75,7 +75,7 @@ export interface Progress {
   total: number;
 }
 
-export interface Hunk {
+export interface HunkSent {
   type: "hunk";
   id: string;
   edit: WireEdit;
@@ -119,4 +119,4 @@ export interface Cancelled {
 }
 
 export type Outcome = Merged | Abstained | Failed | Cancelled;
-export type ToPage = ModelState | Progress | Hunk | Outcome;
+export type ToPage = ModelState | ProgressSent | HunkSent | Outcome;

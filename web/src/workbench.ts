@@ -3,7 +3,7 @@
 import { type Connection, RequestFailed } from "./connection";
 import { Document } from "./document";
 import { plural, Signal } from "./dom";
-import type { Abstained, Failed, Hello, ModelState, OpenedFile, Outcome, Progress, Ran, SplitReply, Undone } from "./wire";
+import type { Abstained, Failed, Hello, ModelState, OpenedFile, Outcome, ProgressSent, Ran, SplitReply, Undone } from "./wire";
 
 /** waiting → merging → one of merged, abstained, failed, cancelled. Later states follow from the document. */
 export type RunPhase = "waiting" | "merging" | "merged" | "abstained" | "failed" | "cancelled";
@@ -13,7 +13,7 @@ export interface FileRun {
   path: string;
   sketch: string;
   phase: RunPhase;
-  progress: Progress | null;
+  progress: ProgressSent | null;
   startedAt: number;
   problem: Abstained | Failed | null;
   ran: Ran | null;
