@@ -141,7 +141,7 @@ class Record:
     original_sha256: str
     original_bytes: int
     recipe: str
-    """How `ready` was made from the original, e.g. "q4_0-1"."""
+    """How `ready` was made from the original, e.g. "q8_0-1"."""
     ready_sha256: str
     ready_bytes: int
     ready_mtime_ns: int

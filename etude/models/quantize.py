@@ -2,8 +2,15 @@
 
 The runtime has fast batched kernels for Q4_0 and Q8_0 only; other quantisations read a prompt up to
 twice as slowly, and their batches of different sizes do not agree bit for bit, which speculation needs.
-So every other weight becomes Q4_0, the embedding and the output matrix Q8_0. Tensor by tensor and in
-blocks of rows, so that the largest model needs little memory; the same input gives the same bytes.
+So every other matrix becomes Q8_0. Measured on 2 cores, against the original weights unrounded:
+
+    SmolLM2 135M       Q8_0  reads 528 tokens/s, divergence 0.005 nats, same first choice 96 %
+                       Q4_0  reads 550 tokens/s, divergence 0.272 nats, same first choice 74 %
+    Qwen2.5-Coder 0.5B Q8_0  reads as fast,      divergence 0.001 nats, same first choice 99 %
+                       Q4_0                      divergence 0.068 nats, same first choice 89 %
+
+Tensor by tensor and in blocks of rows, so that the largest model needs little memory; the same input
+gives the same bytes.
 """
 
 import os
@@ -19,12 +26,10 @@ from gguf.quants import dequantize, quantize
 from etude.errors import ModelCorrupt, Unsupported
 from etude.models.gguf_file import GgufOutline, TensorInfo, header_bytes, read_outline
 
-RECIPE = "q4_0-1"
+RECIPE = "q8_0-1"
 """Changes whenever the same original would give other bytes."""
-WEIGHTS = GGMLQuantizationType.Q4_0
-EMBEDDINGS = GGMLQuantizationType.Q8_0
-EMBEDDING_NAMES = ("token_embd.weight", "output.weight")
-# Weights that are already Q8_0 have a fast kernel; rounding them again would only lose.
+TARGET = GGMLQuantizationType.Q8_0
+# Weights that have a fast kernel already stay: rounding them again would only lose.
 FAST = (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q8_0)
 # 4 million numbers are 16 MB as floats; larger blocks are not faster.
 BLOCK_ELEMENTS = 4 << 20
@@ -76,11 +81,9 @@ def _plan(info: TensorInfo) -> _Plan:
 
 
 def _target(info: TensorInfo, before: GGMLQuantizationType) -> GGMLQuantizationType:
-    wanted = EMBEDDINGS if info.name in EMBEDDING_NAMES else WEIGHTS
     is_matrix = len(info.shape) > 1 and info.name.endswith(".weight")
-    if not is_matrix or before in FAST or info.shape[0] % GGML_QUANT_SIZES[wanted][0]:
-        return before
-    return wanted
+    fits = info.shape[0] % GGML_QUANT_SIZES[TARGET][0] == 0
+    return TARGET if is_matrix and fits and before not in FAST else before
 
 
 def _check_data(source: Path, outline: GgufOutline, plans: list[_Plan]) -> None:
@@ -104,7 +107,7 @@ def _with_file_type(outline: GgufOutline) -> GgufOutline:
     at = outline.value_offsets.get("general.file_type")
     if at is None:
         return outline
-    number = int(LlamaFileType.MOSTLY_Q4_0).to_bytes(4, "little")
+    number = int(LlamaFileType.MOSTLY_Q8_0).to_bytes(4, "little")
     return replace(outline, metadata=outline.metadata[:at] + number + outline.metadata[at + 4 :])
 
 
