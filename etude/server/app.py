@@ -1,8 +1,8 @@
 """etude on a loopback address: the page, its HTTP interface and its WebSocket.
 
-    serve(Path("."), model=LateModel(load, name="smollm2-135m"))
+    serve(Path("."))
 
-A LateModel is loaded in the background; the page opens at once and shows how far it is.
+The model is loaded in the background; the page opens at once and shows how far it is.
 """
 
 import secrets
@@ -25,9 +25,10 @@ from etude.assistant.apply.engine import apply as apply_sketch
 from etude.assistant.apply.sketch import split_files
 from etude.errors import InputError, boundary
 from etude.models.model import Model
+from etude.models.opening import choose, open_model
 from etude.server.api import ReplySplitter, Room, exception_handlers, routes
 from etude.server.apply_socket import ApplyEngine, ApplySocket
-from etude.server.late_model import LateModel, already_loaded
+from etude.server.late_model import LateModel, already_loaded, loaded_in_background
 from etude.server.saves import Saves
 from etude.server.security import MAX_BODY_BYTES, SUBPROTOCOL, Guard
 
@@ -72,15 +73,18 @@ def build_app(
 def serve(
     root: Path,
     *,
-    model: Model,
+    model: Model | None = None,
     port: int = 0,
     read_only: bool = False,
     open_browser: bool = True,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Run until Ctrl-C; `announce` gets the address with its token. Port 0 takes a free one."""
+    """Run until Ctrl-C; `announce` gets the address with its token. Port 0 takes a free one.
+
+    `model` None takes the one that the person configured, or the embedded default.
+    """
     token = secrets.token_urlsafe(32)
-    app = build_app(root, model=model, token=token, read_only=read_only)
+    app = build_app(root, model=model or configured_model(), token=token, read_only=read_only)
     with listen(port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/#token={token}"
         announce(f"etude is at {address}")
@@ -89,6 +93,11 @@ def serve(
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with suppress(KeyboardInterrupt):
             server_for(app).run(sockets=[listener])
+
+
+def configured_model() -> LateModel:
+    """Not loaded yet. Raises InputError when the settings cannot be used."""
+    return loaded_in_background(open_model, name=choose().name or "model server")
 
 
 def listen(port: int) -> socket.socket:

@@ -39,6 +39,8 @@ class LateModel:
     def begin(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._loading())
+            # Whoever needs the model hears of a failure; when nobody does, that is no error of its own.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def listen(self, listener: Callable[[ModelState], None]) -> Callable[[], None]:
         """Call `listener` on each change; returns the way to stop."""
@@ -85,6 +87,15 @@ class LateModel:
         self.state = state
         for listener in tuple(self._listeners):
             listener(state)
+
+
+def loaded_in_background(load: Callable[[], Model], *, name: str) -> LateModel:
+    """For a `load` that computes: it runs in a thread, and the page goes on meanwhile."""
+
+    async def load_in_thread() -> Model:
+        return await asyncio.to_thread(load)
+
+    return LateModel(load_in_thread, name=name)
 
 
 def already_loaded(model: Model) -> LateModel:

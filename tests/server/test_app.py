@@ -11,7 +11,7 @@ import pytest
 
 from etude.errors import InputError
 from etude.models.scripted import ScriptedModel
-from etude.server.app import build_app, listen, serve
+from etude.server.app import build_app, configured_model, listen, serve
 
 PROGRAM = """
 import sys
@@ -57,6 +57,20 @@ def test_the_server_is_small_beside_a_model(process):
     status = Path(f"/proc/{process.pid}/status").read_text()
     peak_kilobytes = int(status.split("VmHWM:")[1].split()[0])
     assert peak_kilobytes < 150_000
+
+
+def test_without_a_model_on_the_machine_the_page_says_so_and_merges_all_the_same(start_server, empty_cache):
+    server = start_server(model=configured_model())
+    text = "def area(width):\n    return width\n\n\ndef name():\n    return 1\n"
+    with server.socket() as page:
+        state = page.receive(type="model")
+        while state["phase"] == "loading":
+            state = page.receive(type="model")
+        assert state["phase"] == "failed"
+        assert "etude models fetch" in state["message"]
+        sketch = "def area(width):\n    check(width)\n    return width\n"
+        page.send({"type": "apply", "id": "1", "path": "a.py", "text": text, "sketch": sketch})
+        assert page.receive(type="merged")["edits"]
 
 
 def test_only_the_loopback_address_is_listened_on():
