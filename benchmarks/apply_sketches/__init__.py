@@ -16,7 +16,7 @@ exactly one place and knows what is replaced. In detail, and decided from the te
 - Diffs: the old side of all hunks, in order, has one placement; line numbers are not trusted.
 - SEARCH/REPLACE: each SEARCH text stands at one place of the file; a drifted line may stand for any line.
 - A removal shown only by absence is small (`drops_silently`); elsewhere the sketch names it or shows it with "-".
-- No shown line of the file looks like an elision itself, and no part shows its first or last lines twice.
+- No shown line of the file looks like an elision itself.
 
 A sketch without the promise can still be applied rightly (by likeness, by meaning); it may be abstained from.
 """

@@ -14,7 +14,6 @@ from benchmarks.apply_sketches.regions import (
     drops_silently,
     mask_pieces,
     one_placement,
-    repeats_its_end,
 )
 from benchmarks.apply_sketches.styles import Sketch, Style, dressed, indent_of
 
@@ -243,8 +242,7 @@ def _complete(subject: Subject, pieces: Sequence[Piece], *, named: Collection[in
     """Nothing that is needed is missing, and nothing shown reads like an elision."""
     enclosed = all(any(_encloses(subject, piece, region) for piece in pieces) for region in subject.regions)
     shown = [line for piece in pieces for line in subject.after[slice(*piece)]]
-    clear = not any(repeats_its_end(subject, piece) for piece in pieces) and not looks_elided(shown)
-    return enclosed and clear and not drops_silently(subject, named=named)
+    return enclosed and not drops_silently(subject, named=named) and not looks_elided(shown)
 
 
 def _encloses(subject: Subject, piece: Piece, region: Region) -> bool:

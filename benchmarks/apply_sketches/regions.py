@@ -56,9 +56,6 @@ class Subject:
     """Line of the new text → line of the old text, for lines outside the regions."""
     old_functions: tuple[Function, ...]
     new_functions: tuple[Function, ...]
-    old_names: frozenset[str]
-    """Of all functions and classes of the old text."""
-    new_names: frozenset[str]
     class_lines: dict[str, int]
     """Outermost classes of the new text that occur once in both → their line in the new text."""
     string_lines: frozenset[int]
@@ -94,8 +91,6 @@ def look_at(edit: TrueEdit) -> Subject:
         kept=_kept(regions, len(after)),
         old_functions=tuple(_functions(old_tree)),
         new_functions=tuple(_functions(new_tree)),
-        old_names=_names(old_tree),
-        new_names=_names(new_tree),
         class_lines=_class_lines(old_tree, new_tree),
         string_lines=_string_lines(edit.after),
     )
@@ -178,36 +173,21 @@ def placed_once(file: Sequence[str], lines: Sequence[str], any_line: int | None 
 def drops_silently(subject: Subject, *, named: Collection[int] = ()) -> bool:
     """Whether the edit removes so much that showing nothing in its place could as well be a slip.
 
-    A function or class goes and no other comes; or more than 6 lines go without any new line, or
-    over 10 lines more than are new. `named` are the new starts of regions whose removal the sketch
-    speaks of.
+    A function or class goes without any new line, or more than 6 lines do; or over 10 lines more go
+    than are new. `named` are the new starts of regions whose removal the sketch speaks of.
     """
-    silent = [region for region in subject.regions if region.new_start not in named]
-    for region in silent:
+    for region in subject.regions:
+        if region.new_start in named:
+            continue
         old = num_full(subject.old(region))
         new = num_full(subject.after[region.new_start : region.new_end])
-        if old - new > (10 if new else 6):
-            return True
-    return _loses_a_definition(subject, silent)
-
-
-def repeats_its_end(subject: Subject, piece: Piece) -> bool:
-    """Whether what a shown piece begins or ends with stands in it twice, so that either could be the kept one."""
-    words = [line.strip() for line in subject.after[slice(*piece)] if line.strip()]
-    for end in (words, words[::-1]):
-        twice = any(end[at : at + 2] == end[:2] for at in range(1, len(end) - 1))
-        if twice or (len(end[0]) >= 12 and end[0] in end[1:]):
+        if old - new > (10 if new else 6) or (not new and _defines(subject.old(region))):
             return True
     return False
 
 
-def _loses_a_definition(subject: Subject, regions: Collection[Region]) -> bool:
-    """Functions and classes, nested ones too."""
-    if len(subject.new_names) > len(subject.new_names & subject.old_names):
-        return False
-    gone = subject.old_names - subject.new_names
-    removed = [line for region in regions for line in subject.old(region)]
-    return any(re.match(rf"\s*(async def|def|class) {re.escape(name)}\b", line) for name in gone for line in removed)
+def _defines(lines: Sequence[str]) -> bool:
+    return any(re.match(r"\s*(async def|def|class) \w+", line) for line in lines)
 
 
 def _num_ways(words: tuple[str, ...], segments: tuple[tuple[Run, ...], ...]) -> int:
@@ -303,11 +283,6 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, class_name: str | No
     # A comment between signature and body counts as signature; good enough to show it with the head.
     body_start = max(node.body[0].lineno - 1, node.lineno)
     return Function(name=node.name, class_name=class_name, start=start, body_start=body_start, end=node.end_lineno)
-
-
-def _names(tree: ast.Module) -> frozenset[str]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def _class_lines(old: ast.Module, new: ast.Module) -> dict[str, int]:
