@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from benchmarks.edit_histories import Split, data_path, read_edits
 from etude.assistant.apply.engine import apply
 from etude.assistant.apply.request import ApplyRequest, ApplyResult, Engine
 from etude.errors import EtudeError, InputError
+from etude.messages import Chunk, Completion, Prompt, Sampling
 from etude.models.model import Model
 from etude.models.scripted import ScriptedModel
 
@@ -48,6 +49,34 @@ class Attempt:
 
 
 Competitor = Callable[[Case], Attempt]
+
+
+class CountedModel:
+    """Passes everything on and counts how often the model had to work."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.num_calls = 0
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def complete(
+        self, prompt: Prompt, sampling: Sampling, *, draft: str | None = None
+    ) -> AsyncIterator[Chunk | Completion]:
+        self.num_calls += 1
+        return self._model.complete(prompt, sampling, draft=draft)
+
+    async def score(self, token_ids: Sequence[int], *, start: int = 1) -> list[float]:
+        self.num_calls += 1
+        return await self._model.score(token_ids, start=start)
+
+    async def encode(self, prompt: Prompt) -> list[int]:
+        return await self._model.encode(prompt)
+
+    async def close(self) -> None:
+        await self._model.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,7 +141,7 @@ def _open(name: str) -> Model:
 def _run_model(cases: Sequence[Case], name: str, engine: str | None) -> list[Attempt]:
     # One loop for all: a model may keep what belongs to its loop.
     with asyncio.Runner() as runner:
-        model = _open(name)
+        model = CountedModel(_open(name))
         try:
             chosen = Engine(engine) if engine else None
             return _run(cases, name, lambda case: runner.run(_attempt(case, model, chosen)))
@@ -129,9 +158,9 @@ def _run(cases: Sequence[Case], name: str, competitor: Competitor) -> list[Attem
     return attempts
 
 
-async def _attempt(case: Case, model: Model, engine: Engine | None) -> Attempt:
+async def _attempt(case: Case, model: CountedModel, engine: Engine | None) -> Attempt:
     request = ApplyRequest(path=case.path, text=case.before, sketch=case.sketch.text)
-    started = time.perf_counter()
+    started, calls = time.perf_counter(), model.num_calls
     try:
         result = await _result(request, model, engine)
     except InputError as error:
@@ -145,7 +174,7 @@ async def _attempt(case: Case, model: Model, engine: Engine | None) -> Attempt:
     text = result.patch.apply(case.before) if result.patch else None
     why = f"{result.abstention.reason}: {result.abstention.message}" if result.abstention else ""
     attempt = _attempt_of(case, text, result.seconds, why=why)
-    asked = result.usage.prompt_tokens + result.usage.generated_tokens > 0
+    asked = model.num_calls > calls
     return replace(attempt, first_hunk_seconds=result.first_hunk_seconds, asked_model=asked)
 
 
