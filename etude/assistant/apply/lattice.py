@@ -11,6 +11,7 @@ the first is. Choosing among paths is `merge.py`.
 Shapes: N file lines, R rows; arrays with suffix _M have N + 1 entries, one for each place between lines.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,10 @@ _NEW_LINE = 0.25
 """A shown row that is new."""
 _NEW_KNOWN_LINE = 0.5
 """A shown row that is new although the file holds the very line once, somewhere else."""
+_NEW_AT_EDGE = 0.6
+"""More for a new row next to an elision: what is shown there is usually context."""
+_CHANGED_KNOWN_LINE = 0.4
+"""Taking a row for the changed form of one line although the file holds the very row elsewhere."""
 _MISSING_CONTEXT = 0.6
 """A context row that is not in the file, by its worth."""
 _MISSING_OLD = 1.2
@@ -43,9 +48,13 @@ _LEAST_SIMILAR = 50
 """Percent of similarity below which a row is no changed version of a line."""
 _LEAST_SIMILAR_CONTEXT = 75
 _OTHER_SCOPE = 0.05
-"""What remains of a match in a definition that the sketch does not speak of."""
+"""What remains of a match of context in a definition that the sketch does not speak of; a shown row has none."""
+_EARLIER_SCOPE = 0.5
+"""What remains of a match outside a definition that the sketch showed before the last elision: after "..." the
+sketch may have left it."""
 _RENAMED_BODY = 0.6
-"""Share of lines that a definition of a new name has in common with an old one to be that one renamed."""
+"""Share of its lines, at least three, that a definition of a new name has in common with a larger or smaller old one
+to be that one renamed."""
 _CLOSING_LINE = 0.5
 """The closing line of a definition, matched with that definition's own."""
 _OTHER_NAME = -0.3
@@ -101,7 +110,7 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
     scopes = row_scopes(rows, view)
     closing = closing_rows(rows, view)
     free_N = _free_lines(rows, view)
-    compatible: dict[tuple[str, ...], np.ndarray] = {}
+    compatible: dict[Scope, np.ndarray] = {}
     for number, row in enumerate(rows):
         if row.op is Op.ADD:
             continue
@@ -113,6 +122,10 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
         if number in closing:
             match_RN[number] = _closing_scores(closing[number], match_RN[number], view)
     prices = np.array([_new_price(row, text, view) for row, text in zip(rows, stripped, strict=True)])
+    for number in _edges(rows):
+        prices[number] += (
+            _NEW_AT_EDGE if compatible[scopes[number]].any() and not _is_new_header(rows[number], view) else 0
+        )
     return Lattice(view=view, rows=tuple(rows), match_RN=match_RN, similarity_RN=similarity_RN, new_R=prices)
 
 
@@ -174,7 +187,7 @@ def _summed(price_N: np.ndarray) -> np.ndarray:
 
 def _price_before(rows: Sequence[Row], number: int, passing: Mapping[str, np.ndarray]) -> np.ndarray | None:
     """Price of passing over lines just before a row; None where it is free."""
-    if number == 0 or rows[number].gap_before is not None:
+    if number == 0 or rows[number].gap_before is not None or rows[number].removed_before:
         return None
     return passing["replace" if rows[number].shown and rows[number - 1].shown else "drift"]
 
@@ -231,6 +244,8 @@ def _match_scores(
     least = _LEAST_SIMILAR if row.op is Op.SHOW else _LEAST_SIMILAR_CONTEXT
     similar_N = (similarity_N >= least) & ~equal_N & free_N & (worth(stripped) > 0.3) & (view.worth_N > 0.15)
     changed_N = (similarity_N.astype(np.float64) - 50) / 50 * 0.8 * worth(stripped) - 0.05
+    if row.op is Op.SHOW and stripped in view.counts:
+        changed_N -= _CHANGED_KNOWN_LINE
     score_N = np.where(equal_N, view.worth_N, np.where(similar_N, changed_N, _NEVER))
     if row.optional:
         score_N = np.where(equal_N, view.worth_N * 0.5, _NEVER)
@@ -244,7 +259,24 @@ def _match_scores(
             score_N[header] = _OTHER_NAME
         elif name is None:
             score_N[header] = _NEVER
-    return np.where(compatible_N == 0, _NEVER, np.where(score_N > 0, score_N * compatible_N, score_N))
+    least = _EARLIER_SCOPE if row.op is Op.SHOW else _OTHER_SCOPE
+    return np.where(compatible_N < least, _NEVER, np.where(score_N > 0, score_N * compatible_N, score_N))
+
+
+def _is_new_header(row: Row, view: FileView) -> bool:
+    name = header_name(row.text, view.language)
+    return name is not None and all(name != definition.name for definition in view.definitions)
+
+
+def _edges(rows: Sequence[Row]) -> list[int]:
+    """Rows next to a written elision or an end of the sketch, blank rows aside."""
+    told = [number for number, row in enumerate(rows) if row.text.strip() and row.op is Op.SHOW]
+    edges: set[int] = set(told[:1] + told[-1:])
+    for above, below in itertools.pairwise(told):
+        between = rows[above + 1 : below + 1]
+        if any(row.gap_before is not None and not row.soft_gap for row in between):
+            edges |= {above, below}
+    return sorted(edges)
 
 
 def _new_price(row: Row, stripped: str, view: FileView) -> float:
@@ -263,22 +295,42 @@ def _new_price(row: Row, stripped: str, view: FileView) -> float:
 # --- scopes ---------------------------------------------------------------------------------------
 
 
-def row_scopes(rows: Sequence[Row], view: FileView) -> list[tuple[str, ...]]:
-    """Per row, the names of the definitions that the sketch shows around it; a renamed one has its old name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The definitions that a sketch shows around a row: Scope(names=("Circle", "area"), num_earlier=1)."""
+
+    names: tuple[str, ...] = ()
+    """Outermost first; a renamed definition has its old name."""
+    num_earlier: int = 0
+    """How many of them were opened before the last elision."""
+
+
+def row_scopes(rows: Sequence[Row], view: FileView) -> list[Scope]:
+    """Per row, the definitions that the sketch shows around it."""
     headers = _header_names(rows, view)
     renamed = _renamed(rows, headers, view)
-    scopes: list[tuple[str, ...]] = []
+    scopes: list[Scope] = []
     stack: list[tuple[int, str]] = []
-    block: int | None = None
+    num_earlier = 0
     for number, row in enumerate(rows):
-        if row.block != block:
-            stack, block = [], row.block
+        if number and row.block != rows[number - 1].block:
+            stack, num_earlier = [], 0
+        if row.gap_before is not None:
+            num_earlier = len(stack)
         if row.text.strip() and not row.optional and row.op is not Op.ADD:
             _pop_closed(stack, row)
-        scopes.append(tuple(name for _, name in stack))
+        num_earlier = min(num_earlier, len(stack))
+        scopes.append(Scope(names=tuple(name for _, name in stack), num_earlier=num_earlier))
         if number in headers:
             stack.append((indentation(row.text), renamed.get(headers[number], headers[number])))
     return scopes
+
+
+def _pop_closed(stack: list[tuple[int, str]], row: Row) -> None:
+    width = indentation(row.text)
+    closes = closes_block(row.text.strip())
+    while stack and (stack[-1][0] > width or (stack[-1][0] == width and not closes)):
+        stack.pop()
 
 
 def closing_rows(rows: Sequence[Row], view: FileView) -> dict[int, tuple[str, ...]]:
@@ -297,7 +349,7 @@ def closing_rows(rows: Sequence[Row], view: FileView) -> dict[int, tuple[str, ..
         if top is not None and row.text.strip()[0] in ")]":
             continue  # the end of a header's parameters
         if top is not None and rows[top].block == row.block and closes_block(row.text.strip()):
-            found[number] = scopes[number]
+            found[number] = scopes[number].names
         if top is not None:
             opened.pop()
         if number in headers:
@@ -339,13 +391,18 @@ def _renamed(rows: Sequence[Row], headers: Mapping[int, str], view: FileView) ->
     found: dict[str, str] = {}
     for number, name in headers.items():
         body = _body_texts(rows, number) if name not in by_name else set()
-        if len(body) < 2:
-            continue
         for old, definition in by_name.items():
             lines = {text for text in view.stripped[definition.header + 1 : definition.end] if worth(text) > 0.3}
-            if old not in headers.values() and len(body & lines) >= _RENAMED_BODY * max(len(body), len(lines)):
+            if old not in headers.values() and _mostly_same(body, lines):
                 found[name] = old
     return found
+
+
+def _mostly_same(body: set[str], lines: set[str]) -> bool:
+    shared = len(body & lines)
+    return (shared >= 2 and shared >= _RENAMED_BODY * max(len(body), len(lines))) or (
+        shared >= 3 and shared >= _RENAMED_BODY * min(len(body), len(lines))
+    )
 
 
 def _body_texts(rows: Sequence[Row], header: int) -> set[str]:
@@ -359,12 +416,17 @@ def _body_texts(rows: Sequence[Row], header: int) -> set[str]:
     return texts
 
 
-def _compatibility(scope: tuple[str, ...], view: FileView) -> np.ndarray:
+def _compatibility(scope: Scope, view: FileView) -> np.ndarray:
     """Per file line, what a match is worth for a row in this scope; 0 in a definition that the file does not have."""
     names = {definition.name for definition in view.definitions}
-    if not all(name in names for name in scope):
+    near = scope.names[scope.num_earlier :]
+    if not all(name in names for name in near):
         return np.zeros(len(view.lines))
-    fits = {around: 1.0 if _in_order(scope, around) else _OTHER_SCOPE for around in set(view.scopes)}
+    known = tuple(name for name in scope.names if name in names)
+    fits: dict[tuple[str, ...], float] = {}
+    for around in set(view.scopes):
+        elsewhere = _EARLIER_SCOPE if _in_order(near, around) else _OTHER_SCOPE
+        fits[around] = 1.0 if _in_order(known, around) else elsewhere
     return np.array([fits[around] for around in view.scopes])
 
 

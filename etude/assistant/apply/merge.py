@@ -361,7 +361,8 @@ def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> Abst
         return None
     if any(n in table.view.header_at for n in told):
         return None  # whole definitions are never dropped because a sketch is silent about them
-    if placed.kind is Kind.SAME and table.view.stripped[told[-1]] != table.rows[last].text.strip():
+    repeated = table.view.stripped[told[-1]] == table.rows[last].text.strip()
+    if placed.kind is Kind.SAME and not repeated and not _ends_body(table, header, last, rows):
         return None  # the last line shown is context
     if placed.kind is Kind.SAME or _looks_finished(table, header, last, draft):
         draft.dropped.update(left)
@@ -373,6 +374,15 @@ def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> Abst
         sketch_line=table.rows[last].line,
         candidates=(after,),
     )
+
+
+def _ends_body(table: Lattice, header: int, last: int, rows: Rows) -> bool:
+    """Whether the body leaves at its outermost level in its last row, and no elision follows at all."""
+    row = table.rows[last]
+    first = next((n for n in range(header + 1, last + 1) if table.rows[n].text.strip()), last)
+    outermost = indentation(row.text) == min(indentation(table.rows[first].text), indentation(row.text))
+    leaves = re.match(r"(?:return|raise|throw)\b", row.text.strip()) is not None
+    return leaves and outermost and last > first and _gap_after(table.rows, last, rows) is None
 
 
 def _looks_finished(table: Lattice, header: int, last: int, draft: _Draft) -> bool:
@@ -426,7 +436,7 @@ def _settle_floating(table: Lattice, segments: Sequence[Segment], rows: Rows, dr
             continue
         if all(table.rows[n].op is not Op.SHOW and table.rows[n].op is not Op.ADD for n in numbers):
             continue
-        place = _place_of_floating(table, segment, scopes[segment.start], rows, draft)
+        place = _place_of_floating(table, segment, scopes[segment.start].names, rows, draft)
         if place is None:
             row = table.rows[segment.start]
             return Abstention(
@@ -518,11 +528,19 @@ def _blanks_before(view: FileView, place: int, width: int) -> int:
 
 
 def _equal_pairs(table: Lattice, placements: Sequence[Placement], numbers: Iterable[int]) -> list[tuple[str, str]]:
-    return [
-        (table.rows[n].text, table.view.lines[placements[n].at])
-        for n in numbers
-        if placements[n].kind is Kind.SAME and not table.rows[n].optional and worth(table.rows[n].text.strip()) > 0.1
-    ]
+    pairs = []
+    for n in numbers:
+        row, placement = table.rows[n], placements[n]
+        if row.optional or worth(row.text.strip()) <= 0.1:
+            continue
+        if placement.kind is Kind.SAME or _same_header(table, row, placement):
+            pairs.append((row.text, table.view.lines[placement.at]))
+    return pairs
+
+
+def _same_header(table: Lattice, row: Row, placement: Placement) -> bool:
+    definition = table.view.header_at.get(placement.at) if placement.kind is Kind.CHANGED else None
+    return definition is not None and header_name(row.text, table.view.language) == definition.name
 
 
 def _differs(line: str, file_line: str, placement: Placement) -> bool:
