@@ -290,6 +290,12 @@ def test_the_clipboard_is_read_with_what_is_there(folder: Path, tmp_path: Path) 
     assert (folder / "pay.py").read_text("utf-8") == PAY.replace("0.2", "0.19")
 
 
+@pytest.mark.usefixtures("empty_cache")
+def test_a_sketch_that_leaves_nothing_open_needs_no_model(folder: Path) -> None:
+    assert etude("apply", "pay.py", "--yes", cwd=folder, stdin=SKETCH).returncode == 0
+    assert (folder / "pay.py").read_text("utf-8") == PAY.replace("0.2", "0.19")
+
+
 # --- bad input
 
 

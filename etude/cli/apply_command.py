@@ -34,7 +34,7 @@ from etude.edits import Edit, Patch, split_lines, text_sha256, unified_diff
 from etude.errors import EtudeError, InputError, SketchUnusable
 from etude.models.model import Model
 from etude.models.opening import choose, open_model
-from etude.server.late_model import LateModel
+from etude.server.late_model import loaded_in_background
 from etude.server.tree import list_files
 from etude.workspace.files import TextFile, create, read_text_file, save, within
 
@@ -98,12 +98,8 @@ def run_apply(
     choice = choose(options.model)
     jobs = read_jobs(options)
     view = View(quiet=options.json, diff_only=options.diff)
-
-    async def load() -> Model:
-        return await asyncio.to_thread(opener, options.model)
-
     # Most sketches leave nothing open, so the model is loaded only when it is asked something.
-    model = LateModel(load, name=choice.name)
+    model = loaded_in_background(lambda: opener(options.model), name=choice.name or str(choice))
     with ExitStack() as stack:
         asker = None
         if not (options.yes or options.diff or options.json):
@@ -350,9 +346,7 @@ class View:
         assert result.abstention
         message = result.abstention.message
         said = message if job.path in message else f"{job.path}: {message}"
-        lines = ", ".join(str(line + 1) for line in result.abstention.candidates)
-        where = f" (line {lines})" if len(result.abstention.candidates) == 1 else f" (lines {lines})" if lines else ""
-        print(visible(said) + where, file=sys.stderr)
+        print(visible(said), file=sys.stderr)
 
 
 def _short(text: str) -> str:

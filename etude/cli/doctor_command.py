@@ -17,7 +17,8 @@ from etude import __version__
 from etude.cli.sketch_source import clipboard_command
 from etude.cli.terminal import console_for, megabytes
 from etude.errors import EtudeError
-from etude.models import catalog, llama_api
+from etude.models import calibration, catalog, llama_api
+from etude.models.calibration import Calibration
 from etude.models.opening import EmbeddedChoice, choose, settings_file
 
 OLDEST_PYTHON = (3, 11)
@@ -82,6 +83,25 @@ def _model() -> Finding:
     return _ok("model", f"{choice}, hash checked")
 
 
+def _speculation() -> Finding:
+    """Whether the cost of passes was measured, which decides how long drafts are."""
+    measured = _calibration(catalog.installed(catalog.default_model_name()))
+    if measured is None:
+        return _ok("speculation", "to be measured when a draft is first used (some seconds, once)")
+    if measured.row_multiple is None:
+        return _note("speculation", "off: passes of different sizes disagree here", "Answers are right, but slower.")
+    costs = dict(measured.curve.points)
+    widest = max(costs)
+    return _ok("speculation", f"measured: 1 token {costs[min(costs)]:.0f} ms, {widest} tokens {costs[widest]:.0f} ms")
+
+
+def _calibration(model: Path | None) -> Calibration | None:
+    if model is None:
+        return None
+    key = calibration.key_of(model, threads=os.cpu_count() or 1, runtime=llama_api.PACKAGE_VERSION)
+    return calibration.load(catalog.cache_folder() / "calibration", key)
+
+
 def _other_models() -> Finding:
     others = [state.name for state in catalog.models() if state.path and state.name != catalog.default_model_name()]
     if others:
@@ -143,6 +163,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _python,
     _runtime,
     _model,
+    _speculation,
     _other_models,
     _cache,
     _settings,

@@ -1,16 +1,13 @@
 """`etude serve`: the page on a folder; the default model is fetched first when it is missing."""
 
 import argparse
-import asyncio
 
 from etude.cli.terminal import fetch_report
 from etude.errors import InputError
 from etude.models.catalog import entry_named, installed
 from etude.models.fetching import fetch
-from etude.models.model import Model
-from etude.models.opening import Choice, EmbeddedChoice, choose, open_model
+from etude.models.opening import Choice, EmbeddedChoice, choose
 from etude.server.app import serve
-from etude.server.late_model import LateModel
 
 MAX_PORT = 65_535
 
@@ -20,11 +17,9 @@ def run_serve(options: argparse.Namespace) -> int:
         raise InputError(f"{options.folder} is not a folder. Name the folder to work in.")
     if not 0 <= options.port <= MAX_PORT:
         raise InputError(f"{options.port} is not a port; choose one from 1 to {MAX_PORT}, or none for any free one.")
-    choice = choose()
-    _bring(choice)
+    _bring(choose())
     serve(
         options.folder,
-        model=LateModel(_load, name=choice.name or str(choice)),
         port=options.port,
         read_only=options.read_only,
         open_browser=not options.no_browser,
@@ -38,7 +33,3 @@ def _bring(choice: Choice) -> None:
     if isinstance(choice, EmbeddedChoice) and entry_named(choice.name) and installed(choice.name) is None:
         with fetch_report(choice.name) as report:
             fetch(choice.name, report)
-
-
-async def _load() -> Model:
-    return await asyncio.to_thread(open_model)

@@ -6,7 +6,7 @@ So every other matrix becomes Q8_0. Measured on 2 cores, against the original we
 
     SmolLM2 135M       Q8_0  reads 528 tokens/s, divergence 0.005 nats, same first choice 96 %
                        Q4_0  reads 550 tokens/s, divergence 0.272 nats, same first choice 74 %
-    Qwen2.5-Coder 0.5B Q8_0  reads as fast,      divergence 0.001 nats, same first choice 99 %
+    Qwen2.5-Coder 0.5B Q8_0  about as fast,      divergence 0.001 nats, same first choice 99 %
                        Q4_0                      divergence 0.068 nats, same first choice 89 %
 
 Tensor by tensor and in blocks of rows, so that the largest model needs little memory; the same input
