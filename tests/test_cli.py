@@ -296,6 +296,36 @@ def test_a_sketch_that_leaves_nothing_open_needs_no_model(folder: Path) -> None:
     assert (folder / "pay.py").read_text("utf-8") == PAY.replace("0.2", "0.19")
 
 
+# Fits in two places, so that a model must choose.
+ENGINE = "".join(f"def {name}(engine):\n    check(engine)\n    engine.off()\n\n\n" for name in ("stop", "restart"))
+DOUBT = """\
+```python
+# ... existing code ...
+    check(engine)
+    log("stopping")
+    engine.off()
+# ... existing code ...
+```
+"""
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_sketch_in_doubt_without_a_model_says_how_to_get_one(folder: Path) -> None:
+    (folder / "engine.py").write_text(ENGINE, "utf-8")
+    done = etude("apply", "engine.py", "--yes", cwd=folder, stdin=DOUBT, env={"ETUDE_CONFIG": os.devnull})
+    assert done.returncode == 2
+    assert "`etude models fetch smollm2-135m`" in done.stderr
+    assert (folder / "engine.py").read_text("utf-8") == ENGINE
+
+
+@pytest.mark.embedded
+def test_a_sketch_in_doubt_is_decided_or_left_alone_by_the_embedded_model(folder: Path) -> None:
+    (folder / "engine.py").write_text(ENGINE, "utf-8")
+    done = etude("apply", "engine.py", "--yes", cwd=folder, stdin=DOUBT, env={"ETUDE_CONFIG": os.devnull})
+    text = (folder / "engine.py").read_text("utf-8")
+    assert (done.returncode, text.count("stopping")) in {(0, 1), (1, 0)}, done.stderr
+
+
 # --- bad input
 
 
