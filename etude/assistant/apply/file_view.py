@@ -58,8 +58,15 @@ class FileView:
     header_at: dict[int, Definition]
     worth_N: np.ndarray
     """Per line, its worth as an anchor."""
+    indents_N: np.ndarray
+    """Per line, the width of its indentation."""
     counts: Counter[str]
     """How often each stripped line occurs."""
+
+    def is_only(self, definition: Definition) -> bool:
+        """Whether no other definition has its name and parents, as overloads and dispatched functions do."""
+        same = (d for d in self.definitions if d.name == definition.name and d.parents == definition.parents)
+        return sum(1 for _ in same) == 1
 
 
 def view_file(path: str, text: str) -> FileView:
@@ -77,6 +84,7 @@ def view_file(path: str, text: str) -> FileView:
         scopes=_scopes(len(lines), found),
         header_at={definition.header: definition for definition in reversed(found)},
         worth_N=np.array([worth(line) / counts[line] ** 0.3 for line in stripped], dtype=np.float64),
+        indents_N=np.array([indentation(line) for line in lines], dtype=np.int64),
         counts=counts,
     )
 

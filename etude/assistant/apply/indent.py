@@ -46,7 +46,7 @@ def uses_tabs(lines: Sequence[str]) -> bool:
 def _as_written(widths: Sequence[tuple[int, int]]) -> bool:
     outermost = min(sketch for sketch, _ in widths)
     edge = [(sketch, file) for sketch, file in widths if sketch == outermost]
-    return any(sketch == file for sketch, file in (*edge, widths[0], widths[-1]))
+    return any(sketch == file for sketch, file in edge)
 
 
 def _sketch_unit(widths: Sequence[tuple[int, int]]) -> int:

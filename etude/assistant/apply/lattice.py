@@ -12,6 +12,7 @@ Shapes: N file lines, R rows; arrays with suffix _M have N + 1 entries, one for 
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,10 +29,13 @@ _NEW_LINE = 0.25
 """A shown row that is new."""
 _NEW_KNOWN_LINE = 0.5
 """A shown row that is new although the file holds the very line once, somewhere else."""
-_NEW_AT_EDGE = 0.6
+_NEW_AT_EDGE = 1.5
 """More for a new row next to an elision: what is shown there is usually context."""
 _CHANGED_KNOWN_LINE = 0.4
-"""Taking a row for the changed form of one line although the file holds the very row elsewhere."""
+"""Taking a row for the changed form of one line although the file holds the very row elsewhere, several times;
+a row that the file holds once is never taken for the changed form of another line."""
+_OTHER_INDENTATION = 0.5
+"""What a match keeps whose indentation differs otherwise than that of the lines around it."""
 _MISSING_CONTEXT = 0.6
 """A context row that is not in the file, by its worth."""
 _MISSING_OLD = 1.2
@@ -52,6 +56,8 @@ _OTHER_SCOPE = 0.05
 _EARLIER_SCOPE = 0.5
 """What remains of a match outside a definition that the sketch showed before the last elision: after "..." the
 sketch may have left it."""
+_AGREEING = 0.8
+"""Share of a block's lines that must be shifted alike for the shift to count."""
 _RENAMED_BODY = 0.6
 """Share of its lines, at least three, that a definition of a new name has in common with a larger or smaller old one
 to be that one renamed."""
@@ -110,6 +116,7 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
     scopes = row_scopes(rows, view)
     closing = closing_rows(rows, view)
     free_N = _free_lines(rows, view)
+    shifts = _shifts(rows, view)
     compatible: dict[Scope, np.ndarray] = {}
     for number, row in enumerate(rows):
         if row.op is Op.ADD:
@@ -119,6 +126,7 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
         match_RN[number] = _match_scores(
             row, stripped[number], similarity_RN[number], compatible[scopes[number]], free_N, view
         )
+        match_RN[number] = _indented_scores(row, shifts[number], match_RN[number], view)
         if number in closing:
             match_RN[number] = _closing_scores(closing[number], match_RN[number], view)
     prices = np.array([_new_price(row, text, view) for row, text in zip(rows, stripped, strict=True)])
@@ -150,6 +158,20 @@ def align(lattice: Lattice, forbidden: Mapping[int, set[int]] | None = None) -> 
             matched[number] = False
             best_M = as_new_M
     return _trace(lattice, best_M, came_from, matched)
+
+
+def score_of(lattice: Lattice, placements: Sequence[Placement]) -> float:
+    """What `align` would give for a path that was found otherwise."""
+    passing = _passing_prices(lattice.view)
+    total, position = 0.0, 0
+    for number, placement in enumerate(placements):
+        price_M = _price_before(lattice.rows, number, passing)
+        if price_M is not None and placement.at > position:
+            total -= _PASS_OPEN + float(price_M[placement.at] - price_M[position])
+        new = placement.kind is Kind.NEW
+        total += -lattice.new_R[number] if new else lattice.match_RN[number, placement.at]
+        position = placement.at + (not new)
+    return float(total)
 
 
 def _trace(lattice: Lattice, best_M: np.ndarray, came_from: np.ndarray, matched: np.ndarray) -> Alignment:
@@ -226,6 +248,33 @@ def _similarities(rows: Sequence[Row], stripped: Sequence[str], view: FileView) 
     return np.stack([table[index_of[text]][columns_N] if text in index_of else nothing for text in stripped])
 
 
+def _shifts(rows: Sequence[Row], view: FileView) -> list[int | None]:
+    """Per row, by how much the file indents more than the sketch, judged by the block's lines that the file holds once.
+
+    None where they disagree: the sketch is in other units, or moves code.
+    """
+    line_of = {text: number for number, text in enumerate(view.stripped)}
+    by_block: dict[int, Counter[int]] = {}
+    for row in rows:
+        text = row.text.strip()
+        if view.counts.get(text) == 1 and worth(text) > 0.3:
+            shift = view.indents_N[line_of[text]] - indentation(row.text)
+            by_block.setdefault(row.block, Counter())[int(shift)] += 1
+    agreed: dict[int, int] = {}
+    for block, counter in by_block.items():
+        shift, count = counter.most_common(1)[0]
+        if count >= _AGREEING * counter.total():
+            agreed[block] = shift
+    return [agreed.get(row.block) for row in rows]
+
+
+def _indented_scores(row: Row, shift: int | None, match_N: np.ndarray, view: FileView) -> np.ndarray:
+    if shift is None or not row.text.strip():
+        return match_N
+    elsewhere = (view.indents_N - indentation(row.text) != shift) & (match_N > 0)
+    return np.where(elsewhere, match_N * _OTHER_INDENTATION, match_N)
+
+
 def _free_lines(rows: Sequence[Row], view: FileView) -> np.ndarray:
     """Per file line, whether it may be the old form of a changed row: not if the sketch shows the very line, too."""
     shown = {row.text.strip() for row in rows if row.op is Op.SHOW}
@@ -245,7 +294,7 @@ def _match_scores(
     similar_N = (similarity_N >= least) & ~equal_N & free_N & (worth(stripped) > 0.3) & (view.worth_N > 0.15)
     changed_N = (similarity_N.astype(np.float64) - 50) / 50 * 0.8 * worth(stripped) - 0.05
     if row.op is Op.SHOW and stripped in view.counts:
-        changed_N -= _CHANGED_KNOWN_LINE
+        changed_N -= _CHANGED_KNOWN_LINE if view.counts[stripped] > 1 else -_NEVER
     score_N = np.where(equal_N, view.worth_N, np.where(similar_N, changed_N, _NEVER))
     if row.optional:
         score_N = np.where(equal_N, view.worth_N * 0.5, _NEVER)
@@ -254,7 +303,7 @@ def _match_scores(
         if similarity_N[header] == 100 or not free_N[header]:
             continue
         if name is not None and definition.name == name:
-            score_N[header] = 0.9 * worth(stripped)
+            score_N[header] = 0.9 * worth(stripped) if view.is_only(definition) else min(score_N[header], 0.0)
         elif name is not None and similar_N[header]:
             score_N[header] = _OTHER_NAME
         elif name is None:
@@ -315,7 +364,7 @@ def row_scopes(rows: Sequence[Row], view: FileView) -> list[Scope]:
     for number, row in enumerate(rows):
         if number and row.block != rows[number - 1].block:
             stack, num_earlier = [], 0
-        if row.gap_before is not None:
+        if row.gap_before is not None and not row.soft_gap:
             num_earlier = len(stack)
         if row.text.strip() and not row.optional and row.op is not Op.ADD:
             _pop_closed(stack, row)
@@ -409,7 +458,8 @@ def _body_texts(rows: Sequence[Row], header: int) -> set[str]:
     width = indentation(rows[header].text)
     texts: set[str] = set()
     for row in rows[header + 1 :]:
-        if row.text.strip() and indentation(row.text) <= width:
+        closes = closes_block(row.text.strip())
+        if row.text.strip() and indentation(row.text) <= width and not closes:
             break
         if worth(row.text.strip()) > 0.3:
             texts.add(row.text.strip())

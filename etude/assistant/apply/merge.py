@@ -25,8 +25,8 @@ _SURE_BY = 0.45
 _PROVEN_BY = 0.6
 # Reading gaps between listed definitions must explain this much more, in lines' worth.
 _EXPLAINS_MORE_BY = 1.5
-# A row at an elision that resembles the neighbouring file line this much is a changed version of it.
-_SURELY_CHANGED = 80
+# A part must fit this much better elsewhere, in lines' worth, to be taken out of the sketch's order.
+_STRAYS_BY = 1.5
 # A statement after which a body has nothing more to say.
 _FINISHES = re.compile(r"(?:return|raise|throw|yield|break|continue|pass|exit|panic!?)\b|[})\]]|end\b|\.\.\.$")
 
@@ -103,7 +103,7 @@ class _Reading:
         unplaced = _unplaced(table, segments, alignment)
         if unplaced:
             return unplaced
-        best = _settle(table, segments, alignment, self.rows)
+        best = _context_twice(table, segments, alignment) or _settle(table, segments, alignment, self.rows)
         if isinstance(best, Abstention):
             return best
         return _doubt(table, segments, alignment, self.rows, best) or best
@@ -191,18 +191,16 @@ def spells_whole_file(rows: Rows, view: FileView) -> bool:
 
 
 def _place_strays(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Alignment:
-    """Place segments again on their own whose lines the file has, but not in the sketch's order."""
+    """Place segments again on their own that fit much better elsewhere than the sketch's order allows."""
     placements = list(alignment.placements)
-    for segment in segments:
-        if _found_worth(table, segment, placements) >= 0.5 * _known_worth(table, segment):
+    for segment in segments if len(segments) > 1 else ():
+        part = _part(table, segment)
+        alone = lattices.align(part)
+        if alone.score - lattices.score_of(part, placements[segment.start : segment.end]) < _STRAYS_BY:
             continue
-        alone = lattices.align(_part(table, segment))
         taken = _file_lines(table.rows, placements, [other for other in segments if other != segment])
-        if _found_worth(table, segment, alone.placements, offset=segment.start) < 0.5 * _known_worth(table, segment):
-            continue
-        if taken & _span(alone.placements):
-            continue
-        placements[segment.start : segment.end] = alone.placements
+        if not taken & _span(alone.placements):
+            placements[segment.start : segment.end] = alone.placements
     return Alignment(score=alignment.score, placements=tuple(placements))
 
 
@@ -215,12 +213,6 @@ def _part(table: Lattice, segment: Segment) -> Lattice:
         similarity_RN=table.similarity_RN[part],
         new_R=table.new_R[part],
     )
-
-
-def _known_worth(table: Lattice, segment: Segment) -> float:
-    """Worth of the rows that the file holds somewhere."""
-    numbers = [n for n in range(segment.start, segment.end) if table.rows[n].op is not Op.ADD]
-    return sum(worth(text) for n in numbers if table.view.counts.get(text := table.rows[n].text.strip()))
 
 
 def _found_worth(table: Lattice, segment: Segment, placements: Sequence[Placement], offset: int = 0) -> float:
@@ -263,6 +255,30 @@ def _unplaced(table: Lattice, segments: Sequence[Segment], alignment: Alignment)
                 message="Most of the lines around this change are not in the file.",
                 sketch_line=line,
             )
+    return None
+
+
+def _context_twice(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
+    """A row next to an elision that would be written a second time beside its only place in the file.
+
+    It is context, and so an earlier or later row of the sketch is the new one; which, the sketch does not tell.
+    """
+    for segment in segments:
+        told = [n for n in range(segment.start, segment.end) if worth(table.rows[n].text.strip()) > 0.5]
+        span = _span(alignment.placements[segment.start : segment.end])
+        for number in told[:1] + told[-1:]:
+            row, placement = table.rows[number], alignment.placements[number]
+            if row.op is not Op.SHOW or placement.kind is not Kind.NEW or table.view.counts.get(row.text.strip()) != 1:
+                continue
+            line = table.view.stripped.index(row.text.strip())
+            if line in span:
+                return Abstention(
+                    reason=AbstainReason.AMBIGUOUS,
+                    message=f"{row.text.strip()!r} stands at line {line + 1} and would be written a second time. "
+                    "Show more of what follows it.",
+                    sketch_line=row.line,
+                    candidates=(line,),
+                )
     return None
 
 
@@ -377,12 +393,14 @@ def _settle_tail(table: Lattice, header: int, rows: Rows, draft: _Draft) -> Abst
 
 
 def _ends_body(table: Lattice, header: int, last: int, rows: Rows) -> bool:
-    """Whether the body leaves at its outermost level in its last row, and no elision follows at all."""
-    row = table.rows[last]
-    first = next((n for n in range(header + 1, last + 1) if table.rows[n].text.strip()), last)
-    outermost = indentation(row.text) == min(indentation(table.rows[first].text), indentation(row.text))
-    leaves = re.match(r"(?:return|raise|throw)\b", row.text.strip()) is not None
-    return leaves and outermost and last > first and _gap_after(table.rows, last, rows) is None
+    """Whether the sketch shows the body without an elision and leaves it at its outermost level in its last row."""
+    body = [n for n in range(header + 1, last + 1) if table.rows[n].text.strip()]
+    if len(body) < 2 or any(table.rows[n].gap_before is not None for n in body):
+        return False
+    outermost = min(indentation(table.rows[n].text) for n in body if not closes_block(table.rows[n].text.strip()))
+    text = table.rows[last].text
+    leaves = re.match(r"(?:return|raise|throw)\b", text.strip()) is not None
+    return leaves and indentation(text) == outermost and _gap_after(table.rows, last, rows) is None
 
 
 def _looks_finished(table: Lattice, header: int, last: int, draft: _Draft) -> bool:
@@ -501,6 +519,8 @@ def _emit(table: Lattice, segments: Sequence[Segment], draft: _Draft) -> str:
                 inserted.setdefault(placement.at, []).extend([""] * blanks)
             if placement.kind is Kind.NEW:
                 inserted.setdefault(placement.at, []).append(line)
+            elif row.op is Op.SHOW and number == numbers[0] and placement.kind is Kind.SAME:
+                continue  # the first line of a copied block often lacks its indentation
             elif row.op is Op.SHOW and _differs(line, view.lines[placement.at], placement):
                 replaced[placement.at] = line
     return _assemble(view, inserted, replaced, draft.dropped)
