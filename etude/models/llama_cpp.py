@@ -20,7 +20,7 @@ from etude.models.calibration import Calibration
 from etude.models.generation import Assembler, Pass, chooser_for, generate, logprobs_of
 from etude.models.llama_session import LOGIT_ROWS, LlamaSession
 from etude.models.speculation import Drafter, DraftSource, NoDraft
-from etude.prompts.chat_format import TEMPLATE_KEY, ChatFormat, chat_format_for
+from etude.prompts.chat_format import TEMPLATE_KEY, chat_format_for
 
 Item = Chunk | Completion
 Emit = Callable[[Item], None]
@@ -88,7 +88,7 @@ class EmbeddedModel:
 
     async def encode(self, prompt: Prompt) -> list[int]:
         # Tokenizing touches neither the cache nor the context, so it need not wait for a completion.
-        return self._encode(prompt)
+        return encode(self._session, prompt)
 
     async def calibrate(self) -> Calibration:
         """What passes cost on this CPU, measured on the first call ever."""
@@ -97,23 +97,6 @@ class EmbeddedModel:
     async def close(self) -> None:
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
         self._session.close()
-
-    # --- in the caller's thread
-
-    def _encode(self, prompt: Prompt) -> list[int]:
-        if isinstance(prompt, str):
-            return self._session.tokenize(prompt)
-        if not isinstance(prompt, Chat):
-            return list(prompt)
-        return [
-            token
-            for segment in self._chat_format().segments(prompt)
-            for token in self._session.tokenize(segment.text, control=segment.control)
-        ]
-
-    def _chat_format(self) -> ChatFormat:
-        keys = (TEMPLATE_KEY, "general.name")
-        return chat_format_for({key: self._session.metadata(key) for key in keys})
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         future: Future[T] = self._worker.submit(work)
@@ -153,7 +136,7 @@ class EmbeddedModel:
     ) -> None:
         started = time.perf_counter()
         calibration, session = self._calibrated(), self._session
-        ids = self._encode(prompt) or [session.start_token]
+        ids = encode(session, prompt) or [session.start_token]
         self._check_length(len(ids) + 1, "The prompt with one token of the answer")
         reused = session.reuse(ids, most=len(ids) - 1)
         drafts = self._drafts(draft, calibration)
@@ -178,6 +161,21 @@ class EmbeddedModel:
         if not draft or calibration.row_multiple is None:
             return NoDraft()
         return Drafter(self._session.tokenize(draft), calibration.curve)
+
+
+def encode(session: LlamaSession, prompt: Prompt) -> list[int]:
+    """Token ids of a prompt; a conversation in the format that the model's file names."""
+    if isinstance(prompt, str):
+        return session.tokenize(prompt)
+    if not isinstance(prompt, Chat):
+        return list(prompt)
+    keys = (TEMPLATE_KEY, "general.name")
+    chat_format = chat_format_for({key: session.metadata(key) for key in keys})
+    return [
+        token
+        for segment in chat_format.segments(prompt)
+        for token in session.tokenize(segment.text, control=segment.control)
+    ]
 
 
 class Answer:

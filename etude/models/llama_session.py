@@ -189,7 +189,7 @@ class LlamaSession:
             calibrations.save(folder, key, found)
         elif found.cpu_share < calibrations.QUIET_SHARE and calibrations.is_quiet_now():
             self.row_multiple = found.row_multiple or 1
-            curve, cpu_share = self._measure_curve()
+            curve, cpu_share = self.measure_curve()
             found = Calibration(row_multiple=found.row_multiple, curve=curve, cpu_share=cpu_share)
             calibrations.save(folder, key, found)
         self.row_multiple = found.row_multiple or 1
@@ -198,10 +198,10 @@ class LlamaSession:
     def _measure(self) -> Calibration:
         grain = self._find_grain()
         self.row_multiple = grain or 1
-        curve, cpu_share = self._measure_curve()
+        curve, cpu_share = self.measure_curve()
         return Calibration(row_multiple=grain, curve=curve, cpu_share=cpu_share)
 
-    def _measure_curve(self) -> tuple[CostCurve, float]:
+    def measure_curve(self) -> tuple[CostCurve, float]:
         """The cost of passes, and which share of the CPU we had meanwhile."""
         depth = min(_CALIBRATION_DEPTH, self.context_tokens // 2)
         tokens = self._arbitrary_tokens(depth + LOGIT_ROWS)
