@@ -106,7 +106,7 @@ def definitions(text: str, language: str | None) -> tuple[Definition, ...]:
 def parses(text: str, language: str | None) -> bool | None:
     """Whether the text is well-formed in its language; None when we cannot tell."""
     if language == "python":
-        return _python_parses(text)
+        return _python_parses(text.removeprefix("\ufeff"))
     root = _parse(text, language)
     return None if root is None else not root.has_error
 

@@ -59,8 +59,9 @@ sketch may have left it."""
 _AGREEING = 0.8
 """Share of a block's lines that must be shifted alike for the shift to count."""
 _RENAMED_BODY = 0.6
-"""Share of its lines, at least three, that a definition of a new name has in common with a larger or smaller old one
-to be that one renamed."""
+"""Share of the lines of the longer of two definitions that they have in common when one is the other renamed, …"""
+_RENAMED_PART = 0.75
+"""… or share of the shorter, at least three lines, when much was added or removed, too."""
 _CLOSING_LINE = 0.5
 """The closing line of a definition, matched with that definition's own."""
 _OTHER_NAME = -0.3
@@ -448,10 +449,10 @@ def _renamed(rows: Sequence[Row], headers: Mapping[int, str], view: FileView) ->
 
 
 def _mostly_same(body: set[str], lines: set[str]) -> bool:
-    shared = len(body & lines)
-    return (shared >= 2 and shared >= _RENAMED_BODY * max(len(body), len(lines))) or (
-        shared >= 3 and shared >= _RENAMED_BODY * min(len(body), len(lines))
-    )
+    shared, sizes = len(body & lines), (len(body), len(lines))
+    if shared >= 2 and shared >= _RENAMED_BODY * max(sizes):
+        return True
+    return shared >= 3 and shared >= _RENAMED_PART * min(sizes)
 
 
 def _body_texts(rows: Sequence[Row], header: int) -> set[str]:

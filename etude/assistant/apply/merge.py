@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etude.assistant.apply import lattice as lattices
+from etude.assistant.apply.elisions import is_elision
 from etude.assistant.apply.file_view import FileView, closes_block, header_name, indentation, worth
 from etude.assistant.apply.indent import reindent_like
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice, Placement
@@ -23,6 +24,14 @@ from etude.workspace.syntax import Definition
 _SURE_BY = 0.45
 # Likewise when this much more of it, in lines' worth, is there letter by letter.
 _PROVEN_BY = 0.6
+# Two places are as well proven when the lines found there letter by letter differ by less than this.
+_AS_PROVEN_WITHIN = 0.1
+# A part of the sketch with more lines' worth than this that changes nothing is probably meant for another place.
+_LONG_CONTEXT = 4.0
+# A changed row with no line of the file beside it is placed by resemblance alone from this percentage on.
+_RESEMBLES = 85
+# So many lines of code are not taken to be deleted because two rows stand side by side in the sketch.
+_MANY_LINES = 9
 # Reading gaps between listed definitions must explain this much more, in lines' worth.
 _EXPLAINS_MORE_BY = 1.5
 # A part must fit this much better elsewhere, in lines' worth, to be taken out of the sketch's order.
@@ -71,6 +80,9 @@ def merges(rows: Rows, view: FileView) -> Merge | Doubt | Abstention:
     of the sketch, it is read with a gap between definitions that are no neighbours in the file.
     """
     adjacent = _Reading.of(rows.rows, rows, view)
+    unread = adjacent.elisions()
+    if unread:
+        return merges(_with_gaps(rows, unread), view)
     apart_rows = with_soft_gaps(rows, view)
     if apart_rows == rows.rows:
         outcome = adjacent.outcome()
@@ -97,16 +109,36 @@ class _Reading:
         table = lattices.build(row_list, view)
         return cls(rows=rows, table=table, alignment=lattices.align(table))
 
+    def elisions(self) -> set[int]:
+        """Rows that look like elisions, were taken for code because the file has such a line, and are not found."""
+        numbered = enumerate(zip(self.table.rows, self.alignment.placements, strict=True))
+        return {
+            n for n, (row, at) in numbered if row.op is Op.SHOW and at.kind is not Kind.SAME and is_elision(row.text)
+        }
+
     def outcome(self) -> Merge | Doubt | Abstention:
         table, segments = self.table, segments_of(self.table.rows)
         alignment = _place_strays(table, segments, self.alignment)
-        unplaced = _unplaced(table, segments, alignment)
+        unplaced = _unplaced(table, segments, alignment) or _cut_off(table, alignment, self.rows)
         if unplaced:
             return unplaced
         best = _context_twice(table, segments, alignment) or _settle(table, segments, alignment, self.rows)
         if isinstance(best, Abstention):
             return best
         return _doubt(table, segments, alignment, self.rows, best) or best
+
+
+def _with_gaps(rows: Rows, elisions: set[int]) -> Rows:
+    """The same sketch with these rows read as gaps."""
+    kept: list[Row] = []
+    gap: int | None = None
+    for number, row in enumerate(rows.rows):
+        if number in elisions:
+            gap = indentation(row.text)
+        elif row.text.strip() or gap is None:
+            kept.append(replace(row, gap_before=gap) if gap is not None else row)
+            gap = None
+    return replace(rows, rows=tuple(kept), gap_after=rows.gap_after if gap is None else gap)
 
 
 def _lost(outcome: Merge | Doubt | Abstention, rows: Rows, view: FileView) -> Abstention | None:
@@ -235,6 +267,9 @@ def _span(placements: Sequence[Placement]) -> set[int]:
 
 def _unplaced(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
     for segment in segments:
+        unproven = _unproven(table, segment, alignment)
+        if unproven:
+            return unproven
         for number in range(segment.start, segment.end):
             row, placement = table.rows[number], alignment.placements[number]
             if row.op is Op.DROP and not row.optional and placement.kind is Kind.NEW and worth(row.text.strip()) > 0.3:
@@ -256,6 +291,37 @@ def _unplaced(table: Lattice, segments: Sequence[Segment], alignment: Alignment)
                 sketch_line=line,
             )
     return None
+
+
+def _unproven(table: Lattice, segment: Segment, alignment: Alignment) -> Abstention | None:
+    """A part that is placed by resemblance alone."""
+    numbers = range(segment.start, segment.end)
+    changed = [n for n in numbers if alignment.placements[n].kind is Kind.CHANGED and table.rows[n].op is Op.SHOW]
+    if not changed or _found_worth(table, segment, alignment.placements) > 0.3:
+        return None
+    if any(alignment.placements[n].similarity >= _RESEMBLES for n in changed):
+        return None
+    if any(_same_header(table, table.rows[n], alignment.placements[n]) for n in changed):
+        return None
+    row = table.rows[changed[0]]
+    return Abstention(
+        reason=AbstainReason.NO_ANCHOR,
+        message=f"No line around {row.text.strip()!r} is in the file. Show a line before or after it.",
+        sketch_line=row.line,
+    )
+
+
+def _cut_off(table: Lattice, alignment: Alignment, rows: Rows) -> Abstention | None:
+    """A sketch whose last fence is open and whose last line is new: nobody knows how it goes on."""
+    last = max((n for n, row in enumerate(table.rows) if row.text.strip()), default=None)
+    if not rows.cut_off or rows.gap_after is not None or last is None or alignment.placements[last].kind is Kind.SAME:
+        return None
+    return Abstention(
+        reason=AbstainReason.LOST_CODE,
+        message=f"The sketch breaks off after {table.rows[last].text.strip()!r}; its code fence is not closed. "
+        "Copy the whole answer.",
+        sketch_line=table.rows[last].line,
+    )
 
 
 def _context_twice(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
@@ -297,7 +363,9 @@ class _Draft:
 def _settle(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows) -> Merge | Abstention:
     draft = _Draft(at=list(alignment.placements), dropped=set(), told=set())
     for segment in segments:
-        _drop_replaced(table, segment, draft)
+        silent = _drop_replaced(table, segment, draft)
+        if silent and not spells_whole_file(rows, table.view):
+            return silent
     for header in _headers_found(table, draft.at):
         unclear = _settle_tail(table, header, rows, draft)
         if unclear:
@@ -317,15 +385,17 @@ def _settle(table: Lattice, segments: Sequence[Segment], alignment: Alignment, r
     )
 
 
-def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> None:
-    """File lines passed over between adjacent shown rows are replaced by them."""
+def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> Abstention | None:
+    """File lines passed over between adjacent shown rows are replaced by them; many for nothing are a reason to ask."""
     position: int | None = None
+    silent: Abstention | None = None
     headed = False
     for number in range(segment.start, segment.end):
         row, placement = table.rows[number], draft.at[number]
         if position is not None and row.shown and table.rows[number - 1].shown:
             passed = range(position, placement.at)
             draft.dropped.update(passed)
+            silent = silent or _silently_dropped(table, number, passed, draft)
             if row.removed_before or (not headed and _between_known(table, number, draft)):
                 draft.told.update(passed)
         if row.op is Op.DROP and placement.kind is not Kind.NEW:
@@ -333,6 +403,21 @@ def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> None:
             draft.told.add(placement.at)
         position = placement.at + (placement.kind is not Kind.NEW)
         headed = headed or header_name(row.text, table.view.language) is not None
+    return silent
+
+
+def _silently_dropped(table: Lattice, number: int, passed: range, draft: _Draft) -> Abstention | None:
+    """Many lines that would go between two rows which both stay, without a new line or a word in their place."""
+    told = [line for line in passed if worth(table.view.stripped[line]) > 0.3]
+    if len(told) < _MANY_LINES or table.rows[number].removed_before or not _between_known(table, number, draft):
+        return None
+    return Abstention(
+        reason=AbstainReason.LOST_CODE,
+        message=f"{len(told)} lines from line {told[0] + 1} on stand between two lines that the sketch shows side by "
+        'side. Say "... existing code ..." if they stay, or "removed" if they go.',
+        sketch_line=table.rows[number].line,
+        candidates=(told[0],),
+    )
 
 
 def _between_known(table: Lattice, number: int, draft: _Draft) -> bool:
@@ -621,8 +706,7 @@ def _doubt(table: Lattice, segments: Sequence[Segment], alignment: Alignment, ro
         if not found:
             continue
         other = lattices.align(table, found)
-        proof = _found_worth(table, segment, alignment.placements) - _found_worth(table, segment, other.placements)
-        if alignment.score - other.score >= _SURE_BY or proof >= _PROVEN_BY:
+        if not _fits_as_well(table, segment, alignment, other):
             continue
         merge = _settle(table, segments, other, rows)
         if isinstance(merge, Merge) and merge.text != best.text:
@@ -634,6 +718,19 @@ def _doubt(table: Lattice, segments: Sequence[Segment], alignment: Alignment, ro
                 file_lines=places,
             )
     return None
+
+
+def _fits_as_well(table: Lattice, segment: Segment, best: Alignment, other: Alignment) -> bool:
+    """Whether a segment's other place is as well proven: by the lines found letter by letter, or by the whole score."""
+    proof = _found_worth(table, segment, best.placements)
+    proof_elsewhere = _found_worth(table, segment, other.placements)
+    numbers = range(segment.start, segment.end)
+    unchanged = all(best.placements[n].kind is Kind.SAME for n in numbers if table.rows[n].text.strip())
+    if unchanged and proof > _LONG_CONTEXT and proof_elsewhere > 0.6 * proof:
+        return True  # it says nothing at the first place
+    if proof_elsewhere >= proof - _AS_PROVEN_WITHIN and proof_elsewhere > 0.3:
+        return True
+    return best.score - other.score < _SURE_BY and proof - proof_elsewhere < _PROVEN_BY
 
 
 def _first_found(alignment: Alignment, numbers: Iterable[int]) -> int:

@@ -71,6 +71,8 @@ class Rows:
     """Language named by the fence, if any."""
     says_path: str | None = None
     """The file that the sketch itself names."""
+    cut_off: bool = False
+    """The last fence was opened and never closed, as when an answer ran out of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class _Block:
     first_line: int
     tag: str = ""
     path: str | None = None
+    closed: bool = True
 
 
 _FENCE = re.compile(r"^\s{0,3}(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*)$")
@@ -172,7 +175,8 @@ def read_rows(text: str, file_lines: Sequence[str], path: str = "") -> Rows:
         raise SketchUnusable("The sketch holds no code, only words or gaps. Give the changed code itself.")
     named = next((block.path for block in blocks if block.path), None)
     tag = next((block.tag for block in blocks if block.tag), None)
-    return Rows(rows=tuple(rows), gap_after=gap_after, tag=tag, says_path=named)
+    cut_off = not blocks[-1].closed
+    return Rows(rows=tuple(rows), gap_after=gap_after, tag=tag, says_path=named, cut_off=cut_off)
 
 
 # --- chat text ---------------------------------------------------------------------------------
@@ -190,7 +194,7 @@ def _blocks(text: str) -> list[_Block]:
         tag, path = _read_info(fence["info"].strip())
         body = tuple(lines[at + 1 : end])
         path = path or _path_above(lines, at, unfenced_from) or _path_inside(body)
-        blocks.append(_Block(lines=body, first_line=at + 1, tag=tag, path=path))
+        blocks.append(_Block(lines=body, first_line=at + 1, tag=tag, path=path, closed=end < len(lines)))
         at = unfenced_from = end + 1
     if blocks:
         return blocks
