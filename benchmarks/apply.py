@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = {}
     for name in options.model or _default_models():
         rows[name] = _run_model(cases, name, options.engine)
-        print(table(name, rows[name], baselines))
+        print(table(_label(name), rows[name], baselines))
     if not rows:
         print(table("search/replace", baselines["search/replace"], baselines))
     if options.failures:
@@ -335,10 +335,10 @@ def _write_failures(folder: Path, rows: dict[str, list[Attempt]]) -> None:
             if _is_fine(attempt):
                 continue
             style = attempt.case.sketch.style.value.replace("no: ", "refuse-").replace(" ", "-").replace("/", "-")
-            target = folder / Path(name).stem / f"{attempt.judgement.outcome}-{style}-{number:04}"
+            target = folder / _label(name) / f"{attempt.judgement.outcome}-{style}-{number:04}"
             target.mkdir(parents=True, exist_ok=True)
             _write_failure(target, attempt)
-        _say(f"failures of {name}: {folder / Path(name).stem}")
+        _say(f"failures of {name}: {folder / _label(name)}")
 
 
 def _is_fine(attempt: Attempt) -> bool:
@@ -381,8 +381,8 @@ def _save(
     target.parent.mkdir(exist_ok=True)
     about = {"benchmark": "apply", "commit": commit, "data": data.name, "python": sys.version.split()[0]}
     about |= {"split": options.split, "limit": options.limit, "seed": options.seed, "engine": options.engine}
-    kept = {Path(name).stem: _kept(attempts) for name, attempts in (rows | baselines).items()}
-    tables = {Path(name).stem: numbers(attempts, baselines["search/replace"]) for name, attempts in rows.items()}
+    kept = {_label(name): _kept(attempts) for name, attempts in (rows | baselines).items()}
+    tables = {_label(name): numbers(attempts, baselines["search/replace"]) for name, attempts in rows.items()}
     target.write_text(json.dumps(about | {"numbers": tables, "cases": kept}, indent=1) + "\n", encoding="utf-8")
     _say(f"saved {target.name}")
 
@@ -399,6 +399,11 @@ def _kept(attempts: Iterable[Attempt]) -> list[dict]:
         }
         for attempt in attempts
     ]
+
+
+def _label(name: str) -> str:
+    """A model's name, or the name of its file: results never hold a path of this machine."""
+    return Path(name).name.removesuffix(".gguf")
 
 
 def _say(line: str) -> None:
