@@ -32,6 +32,8 @@ _LONG_CONTEXT = 4.0
 _RESEMBLES = 85
 # So many lines of code are not taken to be deleted because two rows stand side by side in the sketch.
 _MANY_LINES = 9
+# A line of this worth beside an elision is not written a second time by chance.
+_LONG_LINE = 1.2
 # Reading gaps between listed definitions must explain this much more, in lines' worth.
 _EXPLAINS_MORE_BY = 1.5
 # A part must fit this much better elsewhere, in lines' worth, to be taken out of the sketch's order.
@@ -224,16 +226,35 @@ def spells_whole_file(rows: Rows, view: FileView) -> bool:
 
 def _place_strays(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Alignment:
     """Place segments again on their own that fit much better elsewhere than the sketch's order allows."""
+    if len(segments) < 2:
+        return alignment
     placements = list(alignment.placements)
-    for segment in segments if len(segments) > 1 else ():
-        part = _part(table, segment)
-        alone = lattices.align(part)
-        if alone.score - lattices.score_of(part, placements[segment.start : segment.end]) < _STRAYS_BY:
+    strays = {segment: alone for segment in segments if (alone := _stray(table, segment, placements))}
+    # Parts that changed places are each in the other's way, so first all of them are moved at once.
+    for moved in (strays, *({segment: alone} for segment, alone in strays.items())):
+        staying = [segment for segment in segments if segment not in moved]
+        taken = _file_lines(table.rows, placements, staying)
+        spans = [_span(alone.placements) for alone in moved.values()]
+        if taken & set().union(*spans) or sum(map(len, spans)) != len(set().union(*spans)):
             continue
-        taken = _file_lines(table.rows, placements, [other for other in segments if other != segment])
-        if not taken & _span(alone.placements):
+        for segment, alone in moved.items():
             placements[segment.start : segment.end] = alone.placements
+        if moved is strays:
+            break
     return Alignment(score=alignment.score, placements=tuple(placements))
+
+
+def _stray(table: Lattice, segment: Segment, placements: Sequence[Placement]) -> Alignment | None:
+    """Where a segment fits much better, with more lines found letter by letter, one of them nowhere else."""
+    part = _part(table, segment)
+    alone = lattices.align(part)
+    if alone.score - lattices.score_of(part, placements[segment.start : segment.end]) < _STRAYS_BY:
+        return None
+    proof = _found_worth(table, segment, placements)
+    if _found_worth(table, segment, alone.placements, offset=segment.start) < proof + 1:
+        return None
+    found = (row.text.strip() for row, at in zip(part.rows, alone.placements, strict=True) if at.kind is Kind.SAME)
+    return alone if any(table.view.counts[text] == 1 and worth(text) >= _LONG_LINE for text in found) else None
 
 
 def _part(table: Lattice, segment: Segment) -> Lattice:
@@ -337,7 +358,7 @@ def _context_twice(table: Lattice, segments: Sequence[Segment], alignment: Align
             if row.op is not Op.SHOW or placement.kind is not Kind.NEW or table.view.counts.get(row.text.strip()) != 1:
                 continue
             line = table.view.stripped.index(row.text.strip())
-            if line in span:
+            if line in span or worth(row.text.strip()) > _LONG_LINE:
                 return Abstention(
                     reason=AbstainReason.AMBIGUOUS,
                     message=f"{row.text.strip()!r} stands at line {line + 1} and would be written a second time. "
@@ -724,6 +745,8 @@ def _fits_as_well(table: Lattice, segment: Segment, best: Alignment, other: Alig
     """Whether a segment's other place is as well proven: by the lines found letter by letter, or by the whole score."""
     proof = _found_worth(table, segment, best.placements)
     proof_elsewhere = _found_worth(table, segment, other.placements)
+    if _found_elsewhere(table, segment, best) - _found_elsewhere(table, segment, other) > _AS_PROVEN_WITHIN:
+        return False  # the other place pushes other parts of the sketch from theirs
     numbers = range(segment.start, segment.end)
     unchanged = all(best.placements[n].kind is Kind.SAME for n in numbers if table.rows[n].text.strip())
     if unchanged and proof > _LONG_CONTEXT and proof_elsewhere > 0.6 * proof:
@@ -731,6 +754,12 @@ def _fits_as_well(table: Lattice, segment: Segment, best: Alignment, other: Alig
     if proof_elsewhere >= proof - _AS_PROVEN_WITHIN and proof_elsewhere > 0.3:
         return True
     return best.score - other.score < _SURE_BY and proof - proof_elsewhere < _PROVEN_BY
+
+
+def _found_elsewhere(table: Lattice, segment: Segment, alignment: Alignment) -> float:
+    """Worth of what is found of all other segments."""
+    whole = Segment(start=0, end=len(table.rows))
+    return _found_worth(table, whole, alignment.placements) - _found_worth(table, segment, alignment.placements)
 
 
 def _first_found(alignment: Alignment, numbers: Iterable[int]) -> int:
