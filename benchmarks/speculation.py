@@ -7,6 +7,9 @@ A window of a file with an edit of 1–5 lines is written anew, in two modes tha
 - forced: the answer is the true edited window, whatever the model thinks; every pass is computed in full, and a
   guess counts as confirmed when it is the true text. This is what a capable model would bring.
 
+In forced mode what is confirmed does not depend on the model. So it is also *counted* on many more windows,
+without computing, each pass priced by the cost curve.
+
 Plain decoding computes one token a pass and is the fastest plain way this runtime has. Times are of writing the
 answer; the prompt has been read before and is the same for all. DATA is a file of edit histories (else
 ETUDE_BENCH_DATA, else a tiny sample); README.md says where to get one.
@@ -31,7 +34,7 @@ from etude.assistant.apply.prompt import rewrite_chat
 from etude.models import catalog
 from etude.models.generation import Chooser, ForcedChooser, GreedyChooser, generate
 from etude.models.llama_cpp import encode
-from etude.models.llama_session import LlamaSession
+from etude.models.llama_session import LOGIT_ROWS, LlamaSession
 from etude.models.speculation import CostCurve, Drafter, DraftSource, NoDraft
 
 CONTEXT_TOKENS = 4096
@@ -39,6 +42,8 @@ CONTEXT_TOKENS = 4096
 MARGIN_LINES = 40
 MOST_CHANGED_LINES = 5
 MOST_FREE_TOKENS = 320
+# Where the curve is measured: a prompt of such a window and half of its answer.
+_DEPTH = 1800
 
 
 class Mode(StrEnum):
@@ -48,6 +53,8 @@ class Mode(StrEnum):
     """The model's own."""
     FORCED = "forced"
     """The true edited window."""
+    COUNTED = "counted"
+    """The true edited window, passes counted and priced rather than computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     path = data_path(options.data)
     edits, skipped = read_edits(path, split=Split(options.split))
-    cases = choose_cases(edits, limit=options.limit, seed=options.seed)
+    cases = choose_cases(edits, limit=max(options.limit, options.counted), seed=options.seed)
     _say(f"{len(cases)} windows from {path.name}; skipped edits: {dict(skipped)}")
     found: dict[str, tuple[CostCurve, list[Measured]]] = {}
     for name in options.model or [catalog.default_model_name()]:
         session = _open(name)
         try:
-            found[name] = _measure(session, cases, options.repeats)
+            curve, measured = _measure(session, cases[: options.limit], options.repeats)
+            found[name] = curve, measured + _count(session, cases, curve)
         finally:
             session.close()
         print(table(name, *found[name]))
@@ -101,7 +109,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("data", nargs="?", help="edit histories, .jsonl or .jsonl.gz")
     parser.add_argument("--model", action="append", help="name or .gguf file; may be given several times")
     parser.add_argument("--split", choices=[split.value for split in Split], default=Split.ALL.value)
-    parser.add_argument("--limit", type=int, default=12, help="number of windows")
+    parser.add_argument("--limit", type=int, default=12, help="number of windows to compute")
+    parser.add_argument("--counted", type=int, default=200, help="number of windows to count")
     parser.add_argument("--repeats", type=int, default=1, help="of these the fastest counts, for each way alike")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<commit>-speculation.json")
@@ -170,12 +179,12 @@ def _ways(session: LlamaSession, curve: CostCurve, unrelated: str) -> dict[str, 
 
 
 def _measure(session: LlamaSession, cases: Sequence[Case], repeats: int) -> tuple[CostCurve, list[Measured]]:
-    curve, share = session.measure_curve()
+    curve, share = session.measure_curve(depth=_DEPTH)
     _say(f"cost curve {[(rows, round(cost, 1)) for rows, cost in curve.points]}, {share:.0%} of the CPU was ours")
     found: list[Measured] = []
     for number, case in enumerate(cases):
         ways = _ways(session, curve, unrelated=cases[number - 1].before)
-        for mode in Mode:
+        for mode in (Mode.FREE, Mode.FORCED):
             found += _measure_case(session, case, mode, ways, repeats)
         _say(f"{number + 1}/{len(cases)} {case.name}")
     return curve, found
@@ -184,7 +193,7 @@ def _measure(session: LlamaSession, cases: Sequence[Case], repeats: int) -> tupl
 def _measure_case(
     session: LlamaSession, case: Case, mode: Mode, ways: dict[str, MakeSource], repeats: int
 ) -> list[Measured]:
-    prompt = encode(session, rewrite_chat(case.before, case.sketch, "", "python"))
+    prompt = _prompt(session, case)
     session.reuse(prompt, most=len(prompt) - 1)
     session.extend(prompt[session.length :], num_rows=0)
     truth = session.tokenize(case.after)
@@ -200,6 +209,43 @@ def _measure_case(
         mismatches += abs(len(written) - len(plain))
         found.append(Measured(case=case.name, way=way, mode=mode, mismatches=mismatches, **numbers))
     return found
+
+
+def _count(session: LlamaSession, cases: Sequence[Case], curve: CostCurve) -> list[Measured]:
+    found = []
+    for number, case in enumerate(cases):
+        prompt, truth = _prompt(session, case), session.tokenize(case.after)
+        for way, make in _ways(session, curve, unrelated=cases[number - 1].before).items():
+            found.append(_counted(case, way, truth, make(prompt, case), curve))
+    return found
+
+
+def _counted(case: Case, way: str, truth: list[int], drafts: DraftSource, curve: CostCurve) -> Measured:
+    """`generate` with a model that always says `truth`, and with a price instead of a clock."""
+    written, passes, drafted, milliseconds = truth[:1], 1, 0, curve.milliseconds(1)
+    while len(written) < len(truth):
+        guess = drafts.propose(written, min(LOGIT_ROWS, len(truth) - len(written)) - 1)
+        rest = truth[len(written) :]
+        agreed = next((at for at, token in enumerate(guess) if token != rest[at]), len(guess))
+        written = written + rest[: agreed + 1]
+        drafts.learn(written, agreed + 1)
+        passes, drafted = passes + 1, drafted + len(guess)
+        milliseconds += curve.milliseconds(len(guess) + 1)
+    return Measured(
+        case=case.name,
+        way=way,
+        mode=Mode.COUNTED,
+        tokens=len(truth),
+        passes=passes,
+        drafted=drafted,
+        accepted=len(truth) - passes,
+        seconds=milliseconds / 1000,
+        mismatches=0,
+    )
+
+
+def _prompt(session: LlamaSession, case: Case) -> list[int]:
+    return encode(session, rewrite_chat(case.before, case.sketch, "", "python"))
 
 
 def _write(
@@ -268,7 +314,13 @@ def _save(options: argparse.Namespace, data: Path, found: dict[str, tuple[CostCu
     target = root / "results" / f"{commit}-speculation.json"
     target.parent.mkdir(exist_ok=True)
     about = {"benchmark": "speculation", "commit": commit, "data": data.name, "python": sys.version.split()[0]}
-    about |= {"split": options.split, "limit": options.limit, "seed": options.seed, "repeats": options.repeats}
+    about |= {
+        "split": options.split,
+        "limit": options.limit,
+        "counted": options.counted,
+        "seed": options.seed,
+        "repeats": options.repeats,
+    }
     models = {
         Path(name).stem if name.endswith(".gguf") else name: {
             "milliseconds_by_rows": dict(curve.points),

@@ -201,9 +201,9 @@ class LlamaSession:
         curve, cpu_share = self.measure_curve()
         return Calibration(row_multiple=grain, curve=curve, cpu_share=cpu_share)
 
-    def measure_curve(self) -> tuple[CostCurve, float]:
-        """The cost of passes, and which share of the CPU we had meanwhile."""
-        depth = min(_CALIBRATION_DEPTH, self.context_tokens // 2)
+    def measure_curve(self, *, depth: int = _CALIBRATION_DEPTH) -> tuple[CostCurve, float]:
+        """The cost of passes after `depth` tokens, and which share of the CPU we had meanwhile."""
+        depth = min(depth, self.context_tokens // 2)
         tokens = self._arbitrary_tokens(depth + LOGIT_ROWS)
         self._restart(tokens[:depth])
         started, worked = time.perf_counter(), time.process_time()
