@@ -282,7 +282,7 @@ def table(name: str, curve: CostCurve, found: Sequence[Measured]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for mode in Mode:
-        for way in dict.fromkeys(one.way for one in found):
+        for way in dict.fromkeys(one.way for one in found if one.mode is mode):
             lines.append(_row(mode, way, found, ceiling))
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from etude.errors import PromptTooLong
+from etude.errors import ModelError, PromptTooLong
 from etude.messages import Chat, Chunk, Completion, FinishReason, Prompt, Sampling, Usage
 from etude.models import catalog
 from etude.models.calibration import Calibration
@@ -34,6 +34,7 @@ class EmbeddedModel:
         self._session = session
         self._name = name
         self._calibration: Calibration | None = None
+        self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="etude-model")
 
     @classmethod
@@ -64,7 +65,12 @@ class EmbeddedModel:
             except BaseException as error:
                 emit(error)
 
+        def notice_end(job: Future[None]) -> None:
+            if job.cancelled() or self._closing.is_set():
+                emit(ModelError(f"{self._name} was closed before it had answered."))
+
         job = self._worker.submit(work)
+        job.add_done_callback(notice_end)
         try:
             while True:
                 item = await items.get()
@@ -95,6 +101,8 @@ class EmbeddedModel:
         return await self._in_worker(self._calibrated)
 
     async def close(self) -> None:
+        """Stops what is being answered after its pass; whoever waits for it gets a ModelError."""
+        self._closing.set()
         await asyncio.to_thread(self._worker.shutdown, wait=True, cancel_futures=True)
         self._session.close()
 
@@ -144,7 +152,7 @@ class EmbeddedModel:
         answer = Answer(session, sampling, usage=Usage(prompt_tokens=len(ids), reused_tokens=reused))
         if sampling.max_tokens > 0:
             for found in passes:
-                if cancelled.is_set():
+                if cancelled.is_set() or self._closing.is_set():
                     return
                 answer.take(found, emit)
                 if answer.finished:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etude.errors import ForeignError, ModelCorrupt, ModelMissing, PromptTooLong
+from etude.errors import ForeignError, ModelCorrupt, ModelError, ModelMissing, PromptTooLong
 from etude.messages import Chat, Chunk, Completion, FinishReason, Message, Role, Sampling
 from etude.models import calibration, catalog, llama_api
 from etude.models.generation import Assembler
@@ -228,6 +228,25 @@ def test_calls_at_the_same_time_queue_and_do_not_mix(model: EmbeddedModel):
         alone = [await finish(model.complete(prompt, Sampling(max_tokens=30))) for prompt in prompts]
         together = await asyncio.gather(*(finish(model.complete(p, Sampling(max_tokens=30))) for p in prompts))
         assert [answer.token_ids for answer in together] == [answer.token_ids for answer in alone]
+
+    run(work)
+
+
+def test_closing_the_model_ends_running_and_waiting_answers(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ETUDE_CACHE", str(folder))
+
+    async def work() -> None:
+        model = EmbeddedModel.load(folder / "tiny.gguf", name="tiny", context_tokens=CONTEXT)
+        endless = Sampling(max_tokens=100_000, temperature=1.0)
+        running = model.complete("a", endless)
+        await anext(running)
+        waiting = asyncio.create_task(finish(model.complete("b", endless)))
+        await asyncio.sleep(0)
+        await model.close()
+        with pytest.raises(ModelError, match="tiny was closed"):
+            await finish(running)
+        with pytest.raises(ModelError, match="tiny was closed"):
+            await waiting
 
     run(work)
 
