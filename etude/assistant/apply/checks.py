@@ -37,9 +37,13 @@ def merged_badly(request: ApplyRequest, view: FileView, text: str) -> Abstention
 
 
 def _unchanged(request: ApplyRequest, text: str) -> Abstention | None:
-    if text != request.text:
+    if _without_blank_lines(text) != _without_blank_lines(request.text):
         return None
     return _abstain(AbstainReason.NO_CHANGE, f"{request.path} already says what the sketch says.")
+
+
+def _without_blank_lines(text: str) -> list[str]:
+    return [line for line in split_lines(text) if line.strip()]
 
 
 def _elision_left(view: FileView, text: str) -> Abstention | None:

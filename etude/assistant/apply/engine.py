@@ -23,9 +23,11 @@ from etude.assistant.apply.request import (
 )
 from etude.assistant.apply.rewrite import Rewritten, rewrite
 from etude.assistant.apply.sketch import Rows, read_rows
-from etude.edits import patch_from_texts
+from etude.edits import Edit, Span, patch_from_texts, text_sha256
 from etude.errors import Unsupported
 from etude.models.model import Model
+
+_BOM = "\ufeff"
 
 # The model must prefer one merge over the next by this much; below, Apply says that it does not know.
 _SURE_NATS = 6.0
@@ -44,6 +46,10 @@ async def apply(request: ApplyRequest, model: Model, *, engine: Engine | None = 
     """
     started = time.perf_counter()
     engine = engine or default_engine(model)
+    if request.text.startswith(_BOM):
+        async for event in _without_bom(request, model, engine):
+            yield event
+        return
     first_hunk_seconds: float | None = None
     yield Progress(stage="finding the places")
     view, rows = await asyncio.to_thread(_read, request)
@@ -59,6 +65,22 @@ async def apply(request: ApplyRequest, model: Model, *, engine: Engine | None = 
             seconds = time.perf_counter() - started
             event = replace(event, seconds=seconds, first_hunk_seconds=first_hunk_seconds)
         yield event
+
+
+async def _without_bom(request: ApplyRequest, model: Model, engine: Engine) -> AsyncIterator[ApplyEvent]:
+    """Apply to the text after a byte order mark; sketches never show one."""
+    async for event in apply(replace(request, text=request.text[1:]), model, engine=engine):
+        if isinstance(event, HunkReady):
+            event = replace(event, edit=_moved(event.edit))
+        if isinstance(event, ApplyResult) and event.patch:
+            edits = tuple(map(_moved, event.patch.edits))
+            patch = replace(event.patch, edits=edits, base_sha256=text_sha256(request.text))
+            event = replace(event, patch=patch)
+        yield event
+
+
+def _moved(edit: Edit) -> Edit:
+    return replace(edit, span=Span(start=edit.span.start + 1, end=edit.span.end + 1))
 
 
 async def _merge(request: ApplyRequest, rows: Rows, view: FileView, model: Model) -> AsyncIterator[ApplyEvent]:

@@ -253,8 +253,13 @@ def _stray(table: Lattice, segment: Segment, placements: Sequence[Placement]) ->
     proof = _found_worth(table, segment, placements)
     if _found_worth(table, segment, alone.placements, offset=segment.start) < proof + 1:
         return None
-    found = (row.text.strip() for row, at in zip(part.rows, alone.placements, strict=True) if at.kind is Kind.SAME)
-    return alone if any(table.view.counts[text] == 1 and worth(text) >= _LONG_LINE for text in found) else None
+    return alone if any(_tells_place(table.view, at) for at in alone.placements if at.kind is Kind.SAME) else None
+
+
+def _tells_place(view: FileView, placement: Placement) -> bool:
+    """Whether a found line alone tells its place: the file holds it once, and it is long or opens a definition."""
+    text = view.stripped[placement.at]
+    return view.counts[text] == 1 and (worth(text) >= _LONG_LINE or placement.at in view.header_at)
 
 
 def _part(table: Lattice, segment: Segment) -> Lattice:
@@ -410,11 +415,14 @@ def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> Abstentio
     """File lines passed over between adjacent shown rows are replaced by them; many for nothing are a reason to ask."""
     position: int | None = None
     silent: Abstention | None = None
+    _pull_additions(table, segment, draft)
     headed = False
     for number in range(segment.start, segment.end):
         row, placement = table.rows[number], draft.at[number]
         if position is not None and row.shown and table.rows[number - 1].shown:
             passed = range(position, placement.at)
+            if not _new_blank_near(table, number, draft):
+                passed = _without_last_blanks(table.view, passed)  # blank lines that the sketch leaves out stay
             draft.dropped.update(passed)
             silent = silent or _silently_dropped(table, number, passed, draft)
             if row.removed_before or (not headed and _between_known(table, number, draft)):
@@ -425,6 +433,34 @@ def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> Abstentio
         position = placement.at + (placement.kind is not Kind.NEW)
         headed = headed or header_name(row.text, table.view.language) is not None
     return silent
+
+
+def _without_last_blanks(view: FileView, lines: range) -> range:
+    """Lines to drop, but for the blank ones at the end, which set off what follows; not if others do that already."""
+    end = lines.stop
+    while end > lines.start and not view.stripped[end - 1]:
+        end -= 1
+    set_off = end > lines.start > 0 and not view.stripped[lines.start - 1]
+    return lines if set_off else range(lines.start, end)
+
+
+def _new_blank_near(table: Lattice, number: int, draft: _Draft) -> bool:
+    """Whether the new rows around this one bring blank lines of their own."""
+    start = end = number
+    while start > 0 and draft.at[start - 1].kind is Kind.NEW:
+        start -= 1
+    while end < len(table.rows) and draft.at[end].kind is Kind.NEW:
+        end += 1
+    return any(not table.rows[n].text.strip() for n in range(start, end) if draft.at[n].kind is Kind.NEW)
+
+
+def _pull_additions(table: Lattice, segment: Segment, draft: _Draft) -> None:
+    """A diff's new lines follow the row above them; lines that the diff did not know come after."""
+    for number in range(segment.start + 1, segment.end):
+        if table.rows[number].op is Op.ADD:
+            above = draft.at[number - 1]
+            place = above.at + (above.kind is not Kind.NEW)
+            draft.at[number] = Placement(kind=Kind.NEW, at=place, similarity=0)
 
 
 def _silently_dropped(table: Lattice, number: int, passed: range, draft: _Draft) -> Abstention | None:
