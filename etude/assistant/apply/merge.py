@@ -340,8 +340,10 @@ def _unproven(table: Lattice, segment: Segment, alignment: Alignment) -> Abstent
 def _cut_off(table: Lattice, alignment: Alignment, rows: Rows) -> Abstention | None:
     """A sketch whose last fence is open and whose last line is new: nobody knows how it goes on."""
     last = max((n for n, row in enumerate(table.rows) if row.text.strip()), default=None)
-    if not rows.cut_off or rows.gap_after is not None or last is None or alignment.placements[last].kind is Kind.SAME:
+    if not rows.cut_off or last is None or alignment.placements[last].kind is Kind.SAME:
         return None
+    if rows.gap_after is not None and table.rows[last].op is Op.SHOW:
+        return None  # it ends with an elision
     return Abstention(
         reason=AbstainReason.LOST_CODE,
         message=f"The sketch breaks off after {table.rows[last].text.strip()!r}; its code fence is not closed. "
@@ -421,7 +423,7 @@ def _drop_replaced(table: Lattice, segment: Segment, draft: _Draft) -> Abstentio
         row, placement = table.rows[number], draft.at[number]
         if position is not None and row.shown and table.rows[number - 1].shown:
             passed = range(position, placement.at)
-            if not _new_blank_near(table, number, draft):
+            if placement.kind is Kind.SAME and not _new_blank_near(table, number, draft):
                 passed = _without_last_blanks(table.view, passed)  # blank lines that the sketch leaves out stay
             draft.dropped.update(passed)
             silent = silent or _silently_dropped(table, number, passed, draft)
