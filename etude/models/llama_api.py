@@ -217,20 +217,25 @@ def library() -> Library:
     return loaded
 
 
+# Some tens of microseconds: longer than a layer's threads wait for each other, far shorter than a time slice.
+_SPINS = "20000"
+
+
 @contextmanager
 def _patient_threads() -> Generator[None]:
-    """Let the runtime's threads sleep, not spin, while they wait for each other; OpenMP reads this when it is loaded.
+    """How the runtime's threads wait for each other; OpenMP reads this when it is loaded.
 
-    Spinning is a little faster on an idle machine and five to ten times slower on a busy one.
+    Threads that sleep at once make one-row passes three times slower on an idle machine; threads that spin without end
+    take the core from whoever should go on first on a busy one. So they spin for some microseconds, then sleep.
     """
     if "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
         yield
         return
-    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ["GOMP_SPINCOUNT"] = _SPINS
     try:
         yield
     finally:
-        del os.environ["OMP_WAIT_POLICY"]
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 def library_path() -> Path:
