@@ -23,13 +23,20 @@ class Choice:
     merge: Merge
     sure_by_nats: float
     """Log-probability by which it beats the next best."""
+    num_tokens: int
+    """What the model read for it."""
 
 
 async def choose(doubt: Doubt, original: str, model: Model) -> Choice:
     """The merge the model finds most probable. Raises Unsupported when the model cannot score."""
-    gains = [await _gain(merge.text, original, model) for merge in doubt.merges]
+    scored = [await _gain(merge.text, original, model) for merge in doubt.merges]
+    gains = [gain for gain, _ in scored]
     order = sorted(range(len(gains)), key=lambda index: -gains[index])
-    return Choice(merge=doubt.merges[order[0]], sure_by_nats=gains[order[0]] - gains[order[1]])
+    return Choice(
+        merge=doubt.merges[order[0]],
+        sure_by_nats=gains[order[0]] - gains[order[1]],
+        num_tokens=sum(count for _, count in scored),
+    )
 
 
 def comparable(doubt: Doubt) -> bool:
@@ -38,11 +45,15 @@ def comparable(doubt: Doubt) -> bool:
     return all(content == contents[0] for content in contents)
 
 
-async def _gain(merged: str, original: str, model: Model) -> float:
-    total = 0.0
+async def _gain(merged: str, original: str, model: Model) -> tuple[float, int]:
+    """(nats that the changes add to the text around them, tokens read)."""
+    total, num_tokens = 0.0, 0
     for before, old, new, after in _windows(merged, original):
-        total += await _log_probability(before, new + after, model) - await _log_probability(before, old + after, model)
-    return total
+        for text, sign in ((new + after, 1), (old + after, -1)):
+            value, count = await _log_probability(before, text, model)
+            total += sign * value
+            num_tokens += count
+    return total, num_tokens
 
 
 def _windows(merged: str, original: str) -> list[tuple[str, str, str, str]]:
@@ -61,10 +72,10 @@ def _windows(merged: str, original: str) -> list[tuple[str, str, str, str]]:
     return windows
 
 
-async def _log_probability(before: str, text: str, model: Model) -> float:
+async def _log_probability(before: str, text: str, model: Model) -> tuple[float, int]:
     if not text:
-        return 0.0
+        return 0.0, 0
     prefix: Sequence[int] = await model.encode(before or "\n")
     # Encoded apart, so that the boundary is the same for every merge.
     tokens = [*prefix, *await model.encode(text)]
-    return sum(await model.score(tokens, start=max(1, len(prefix))))
+    return sum(await model.score(tokens, start=max(1, len(prefix)))), len(tokens)

@@ -25,6 +25,7 @@ from etude.assistant.apply.rewrite import Rewritten, rewrite
 from etude.assistant.apply.sketch import Rows, read_rows
 from etude.edits import Edit, Span, patch_from_texts, text_sha256
 from etude.errors import Unsupported
+from etude.messages import Usage
 from etude.models.model import Model
 
 _BOM = "\ufeff"
@@ -86,19 +87,20 @@ def _moved(edit: Edit) -> Edit:
 
 async def _merge(request: ApplyRequest, rows: Rows, view: FileView, model: Model) -> AsyncIterator[ApplyEvent]:
     """MergeApply: structure first, the model only where a choice is open."""
+    usage = Usage()
     outcome = await asyncio.to_thread(merges, rows, view)
     if isinstance(outcome, Doubt):
         yield Progress(stage=f"choosing between {len(outcome.merges)} places", total=len(outcome.merges))
-        outcome = await _decide(outcome, request, model)
+        outcome, usage = await _decide(outcome, request, model)
     if isinstance(outcome, Merge):
         outcome = await asyncio.to_thread(_checked, outcome.text, request, view)
     if isinstance(outcome, Abstention):
-        yield ApplyResult(abstention=outcome, engine=Engine.MERGE, model=model.name)
+        yield ApplyResult(abstention=outcome, engine=Engine.MERGE, model=model.name, usage=usage)
         return
     patch = patch_from_texts(request.path, request.text, outcome)
     for edit in patch.edits:
         yield HunkReady(edit=edit)
-    yield ApplyResult(patch=patch, engine=Engine.MERGE, model=model.name)
+    yield ApplyResult(patch=patch, engine=Engine.MERGE, model=model.name, usage=usage)
 
 
 async def _rewrite(request: ApplyRequest, rows: Rows, view: FileView, model: Model) -> AsyncIterator[ApplyEvent]:
@@ -125,18 +127,23 @@ def _checked(text: str, request: ApplyRequest, view: FileView) -> str | Abstenti
     return checks.merged_badly(request, view, text) or text
 
 
-async def _decide(doubt: Doubt, request: ApplyRequest, model: Model) -> Merge | Abstention:
+async def _decide(doubt: Doubt, request: ApplyRequest, model: Model) -> tuple[Merge | Abstention, Usage]:
+    undecided = _undecided(doubt)
+    if not comparable(doubt):
+        return undecided, Usage()
+    try:
+        choice = await choose(doubt, request.text, model)
+    except Unsupported:
+        return undecided, Usage()
+    chosen = choice.merge if choice.sure_by_nats >= _SURE_NATS else undecided
+    return chosen, Usage(prompt_tokens=choice.num_tokens)
+
+
+def _undecided(doubt: Doubt) -> Abstention:
     lines = " and ".join(str(line + 1) for line in doubt.file_lines)
-    undecided = Abstention(
+    return Abstention(
         reason=doubt.reason,
         message=f"The sketch fits equally well at lines {lines}. Show a line more of what stands around the change.",
         sketch_line=doubt.sketch_line,
         candidates=doubt.file_lines,
     )
-    if not comparable(doubt):
-        return undecided
-    try:
-        choice = await choose(doubt, request.text, model)
-    except Unsupported:
-        return undecided
-    return choice.merge if choice.sure_by_nats >= _SURE_NATS else undecided
