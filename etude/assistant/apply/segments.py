@@ -1,0 +1,81 @@
+"""Parts of a sketch: adjacent rows, and what was found of them in the file."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from etude.assistant.apply.file_view import FileView, header_name, worth
+from etude.assistant.apply.lattice import Kind, Lattice, Placement
+from etude.assistant.apply.sketch import Op, Row, Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Adjacent rows: `rows[start:end]` with no gap inside."""
+
+    start: int
+    end: int
+
+
+def segments_of(rows: Sequence[Row]) -> list[Segment]:
+    """The parts, in the sketch's order."""
+    starts = [number for number, row in enumerate(rows) if number == 0 or row.gap_before is not None]
+    return [Segment(start=start, end=end) for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+
+
+def part_of(table: Lattice, segment: Segment) -> Lattice:
+    """The lattice of one segment alone."""
+    part = slice(segment.start, segment.end)
+    return Lattice(
+        view=table.view,
+        rows=table.rows[part],
+        match_RN=table.match_RN[part],
+        similarity_RN=table.similarity_RN[part],
+        new_R=table.new_R[part],
+    )
+
+
+def found_worth(table: Lattice, segment: Segment, placements: Sequence[Placement], offset: int = 0) -> float:
+    """Worth of a segment's rows that are found letter by letter; `placements[n - offset]` is row n's."""
+    numbers = range(segment.start, segment.end)
+    return sum(worth(table.rows[n].text.strip()) for n in numbers if placements[n - offset].kind is Kind.SAME)
+
+
+def found_lines(rows: Sequence[Row], placements: Sequence[Placement], segments: Iterable[Segment]) -> set[int]:
+    """File lines that rows of these segments are matched with."""
+    numbers = [n for segment in segments for n in range(segment.start, segment.end)]
+    return {placements[n].at for n in numbers if placements[n].kind is not Kind.NEW and rows[n].text.strip()}
+
+
+def span_of(placements: Sequence[Placement]) -> set[int]:
+    """All file lines from the first matched one to the last."""
+    found = [placement.at for placement in placements if placement.kind is not Kind.NEW]
+    return set(range(min(found), max(found) + 1)) if found else set()
+
+
+def is_same_header(table: Lattice, row: Row, placement: Placement) -> bool:
+    """Whether a changed row is the header of the definition it is matched with, under the same name."""
+    definition = table.view.header_at.get(placement.at) if placement.kind is Kind.CHANGED else None
+    return definition is not None and header_name(row.text, table.view.language) == definition.name
+
+
+def gap_after(rows: Sequence[Row], number: int, all_rows: Rows) -> int | None:
+    """Indentation of the elision that the sketch writes after a row."""
+    for following in rows[number + 1 :]:
+        if following.gap_before is not None or following.text.strip():
+            return None if following.soft_gap else following.gap_before
+    return all_rows.gap_after
+
+
+def spells_whole_file(rows: Rows, view: FileView) -> bool:
+    """Whether the sketch has no gap and shows the file from its first to its last lines."""
+    shown = [row.text.strip() for row in rows.rows if row.text.strip()]
+    if rows.gap_after is not None or any(row.gap_before is not None or row.op is not Op.SHOW for row in rows.rows):
+        return False
+    told = [line for line in view.stripped if line]
+    if not told or not shown:
+        return False
+    known = Counter(told)
+    shared = sum(min(count, known[line]) for line, count in Counter(shown).items())
+    near_start = any(line in told[:6] for line in shown[:6] if worth(line) > 0.5)
+    return near_start and shared >= 0.5 * len(told)
