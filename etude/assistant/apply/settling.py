@@ -38,6 +38,7 @@ class Draft:
     at: list[Placement]
     dropped: set[int]
     told: set[int]
+    """Those of the dropped lines that the sketch itself takes away."""
 
 
 def settle(table: Lattice, segments: Sequence[Segment], alignment: Alignment, rows: Rows) -> Merge | Abstention:
