@@ -12,13 +12,9 @@ from dataclasses import dataclass
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Position:
-    line: int
-    """From 0."""
-    column: int
-    """From 0, in code points."""
+# difflib's time grows with the square of how often a line occurs, and code is full of blank lines and braces. So equal
+# ends are cut off first, but for so many lines, among which it still chooses where a repeated line belongs.
+_KEPT_AT_ENDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -98,14 +94,24 @@ def line_starts(lines: Sequence[str]) -> list[int]:
 def patch_from_texts(path: str, original: str, changed: str) -> Patch:
     """The line-wise difference of two texts as a Patch; applying it gives `changed` exactly."""
     before, after = split_lines(original), split_lines(changed)
+    head, tail = _equal_ends(before, after)
+    before_middle, after_middle = before[head : len(before) - tail], after[head : len(after) - tail]
     starts = line_starts(before)
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, before_middle, after_middle, autojunk=False)
     edits = tuple(
-        Edit(span=Span(start=starts[i1], end=starts[i2]), text="".join(after[j1:j2]))
+        Edit(span=Span(start=starts[head + i1], end=starts[head + i2]), text="".join(after_middle[j1:j2]))
         for tag, i1, i2, j1, j2 in matcher.get_opcodes()
         if tag != "equal"
     )
     return Patch(path=path, base_sha256=text_sha256(original), edits=edits)
+
+
+def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many equal lines at the start and at the end of both can be left out of a comparison."""
+    most = min(len(before), len(after))
+    head = next((number for number in range(most) if before[number] != after[number]), most)
+    tail = next((number for number in range(most - head) if before[-1 - number] != after[-1 - number]), most - head)
+    return max(0, head - _KEPT_AT_ENDS), max(0, tail - _KEPT_AT_ENDS)
 
 
 def unified_diff(path: str, original: str, changed: str, *, context: int = 3) -> str:
