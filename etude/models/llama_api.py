@@ -19,7 +19,6 @@ from ctypes import (
     c_float,
     c_int8,
     c_int32,
-    c_int64,
     c_size_t,
     c_uint32,
     c_void_p,
@@ -34,9 +33,7 @@ PACKAGE = "xllamacpp"
 PACKAGE_VERSION = "2026.10.11549"
 
 LogCallback = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
-AbortCallback = CFUNCTYPE(c_bool, c_void_p)
 
-FLASH_ATTENTION_OFF = 0
 FLASH_ATTENTION_ON = 1
 LOAD_WITH_MMAP = 1
 TYPE_F16 = 1
@@ -45,8 +42,6 @@ TYPE_F16 = 1
 Library = Any
 
 DECODE_OK = 0
-DECODE_NO_SLOT = 1
-DECODE_ABORTED = 2
 
 
 class ModelParams(Structure):
@@ -127,8 +122,6 @@ class Batch(Structure):
 
 
 SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "llama_version": (c_char_p, ()),
-    "llama_print_system_info": (c_char_p, ()),
     "llama_log_set": (None, (LogCallback, c_void_p)),
     "llama_backend_init": (None, ()),
     "llama_model_default_params": (ModelParams, ()),
@@ -137,31 +130,21 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_model_free": (None, (c_void_p,)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_model_n_ctx_train": (c_int32, (c_void_p,)),
-    "llama_model_n_embd": (c_int32, (c_void_p,)),
-    "llama_model_desc": (c_int32, (c_void_p, c_void_p, c_size_t)),
     "llama_model_meta_val_str": (c_int32, (c_void_p, c_char_p, c_void_p, c_size_t)),
     "llama_init_from_model": (c_void_p, (c_void_p, ContextParams)),
     "llama_free": (None, (c_void_p,)),
-    "llama_n_ctx": (c_uint32, (c_void_p,)),
-    "llama_set_n_threads": (None, (c_void_p, c_int32, c_int32)),
-    "llama_set_abort_callback": (None, (c_void_p, AbortCallback, c_void_p)),
     "llama_get_memory": (c_void_p, (c_void_p,)),
-    "llama_memory_clear": (None, (c_void_p, c_bool)),
     "llama_memory_seq_rm": (c_bool, (c_void_p, c_int32, c_int32, c_int32)),
-    "llama_memory_seq_cp": (None, (c_void_p, c_int32, c_int32, c_int32, c_int32)),
     "llama_batch_init": (Batch, (c_int32, c_int32, c_int32)),
     "llama_batch_free": (None, (Batch,)),
     "llama_decode": (c_int32, (c_void_p, Batch)),
     "llama_get_logits": (POINTER(c_float), (c_void_p,)),
-    "llama_get_logits_ith": (POINTER(c_float), (c_void_p, c_int32)),
     "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
     "llama_vocab_bos": (c_int32, (c_void_p,)),
     "llama_vocab_eos": (c_int32, (c_void_p,)),
-    "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
     "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
     "llama_tokenize": (c_int32, (c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool)),
     "llama_token_to_piece": (c_int32, (c_void_p, c_int32, c_void_p, c_int32, c_int32, c_bool)),
-    "ggml_quantize_chunk": (c_size_t, (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p)),
 }
 """What each function returns and takes, in the order of the C declaration."""
 
