@@ -28,6 +28,7 @@ from etude.assistant.apply.request import (
     Progress,
 )
 from etude.assistant.apply.sketch import split_files
+from etude.cli import BAD_INPUT, DONE, LEFT_UNDONE
 from etude.cli.sketch_source import read_sketch, stdin_is_sketch
 from etude.cli.terminal import Questions, console_for, counted, draw_hunk, draw_lines, questions, visible
 from etude.edits import Edit, Patch, split_lines, text_sha256, unified_diff
@@ -37,8 +38,6 @@ from etude.models.opening import choose, open_model
 from etude.server.late_model import loaded_in_background
 from etude.server.tree import list_files
 from etude.workspace.files import TextFile, create, read_text_file, save, within
-
-DONE, LEFT_UNDONE, BAD_INPUT = 0, 1, 2
 
 
 class ApplyEngine(Protocol):
