@@ -26,7 +26,7 @@ check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ty check
 	$(BIN)/python -m pytest tests/architecture
-	@test ! -f dev/check_web_bundle.py || $(BIN)/python dev/check_web_bundle.py
+	@$(BIN)/python dev/check_web_bundle.py
 	@$(MAKE) --no-print-directory test
 
 web:
