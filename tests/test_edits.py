@@ -115,6 +115,16 @@ def test_none_and_all_of_the_edits(original: str, changed: str) -> None:
     assert whole.only(range(len(whole.edits))) == whole
 
 
+@given(FILES, FILES)
+def test_the_ends_of_a_long_file_are_left_alone(original: str, changed: str) -> None:
+    head = "".join(f"\nline {number}\n" for number in range(200))
+    tail = "\n" + head.lstrip()
+    whole = patch_from_texts("a.py", head + original + tail, head + changed + tail)
+    assert whole.apply(head + original + tail) == head + changed + tail
+    for found in whole.edits:
+        assert len(head) <= found.span.start <= found.span.end <= len(head + original) + 1
+
+
 def test_a_patch_refuses_another_text() -> None:
     with pytest.raises(ValueError, match=r"a\.py: this patch was made for another text"):
         patch("one", edit(0, 3, "two")).apply("one ")
