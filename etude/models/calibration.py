@@ -27,6 +27,8 @@ QUIET_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
+    """What was measured about one model with one number of threads."""
+
     row_multiple: int | None
     """Passes of any multiple of so many rows give the same bits; None when no grain was found, and then
     speculation is off, because it could change an answer."""
@@ -60,11 +62,18 @@ def cpu_name() -> str:
     return f"{platform.machine()} {platform.processor()}"
 
 
+def usable_cpus() -> int:
+    """CPUs that this process may use: fewer than the machine has under taskset and in many containers."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def is_quiet_now() -> bool:
     """Whether measuring again would be any better; True where the system does not tell."""
     if not hasattr(os, "getloadavg"):
         return True
-    return os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+    return os.getloadavg()[0] < usable_cpus() / 2
 
 
 def load(folder: Path, key: str) -> Calibration | None:

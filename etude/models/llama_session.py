@@ -8,7 +8,6 @@ padded to it.
 """
 
 import ctypes
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,7 +43,7 @@ class LlamaSession:
 
     def __init__(self, path: Path, *, context_tokens: int, threads: int | None = None) -> None:
         self.path = path
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads or calibrations.usable_cpus()
         self.row_multiple = 1
         """Every pass computes a multiple of so many rows; see `calibrate`."""
         self._library = llama_api.library()
@@ -54,7 +53,10 @@ class LlamaSession:
         self._context = _open_context(self._library, self._model, self.context_tokens + SPARE_CELLS, self.threads)
         if not self._context:
             self._library.llama_model_free(self._model)
-            raise ModelCorrupt(f"The runtime cannot open {path}: its architecture or its memory need is not met.")
+            raise ModelCorrupt(
+                f"The runtime cannot open {path}: it knows no such architecture, or too little memory is free. "
+                "Close other programs, or choose another model."
+            )
         self._memory = self._library.llama_get_memory(self._context)
         self._vocabulary = self._library.llama_model_get_vocab(self._model)
         self.num_tokens_known = self._library.llama_vocab_n_tokens(self._vocabulary)
@@ -266,14 +268,18 @@ def _load_model(library: llama_api.Library, path: Path) -> int:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise ModelMissing(f"The model file {path} cannot be read ({error.strerror}).") from error
+        raise ModelMissing(
+            f"The model file {path} cannot be read ({error.strerror}). `etude models` lists what is here."
+        ) from error
     if magic != b"GGUF":
-        raise ModelCorrupt(f"{path} is not a GGUF model file: it begins with {magic!r}.")
+        raise ModelCorrupt(f"{path} is not a GGUF model file: it begins with {magic!r}. Bring it again.")
     params = library.llama_model_default_params()
     params.load_mode = llama_api.LOAD_WITH_MMAP
     model = library.llama_model_load_from_file(str(path).encode(), params)
     if not model:
-        raise ModelCorrupt(f"The runtime cannot read the model {path}: it is damaged or of an unknown kind.")
+        raise ModelCorrupt(
+            f"The runtime cannot read the model {path}: it is damaged or of an unknown kind. Bring it again."
+        )
     return model
 
 
