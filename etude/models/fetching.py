@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 import httpx
 
@@ -60,6 +60,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchProgress:
+    """How far a stage is; without a total where that is not known."""
+
     stage: Stage
     done_bytes: int = 0
     total_bytes: int = 0
@@ -116,9 +118,9 @@ def import_file(path: Path, report: Report = _silent) -> Imported:
             copy = place / "original.gguf"
             _copy(source, copy)
             _keep_original(copy, name)
-            record = _catalog_record(entry) if entry else _unknown_record(name, path, sha256, outline.family)
-            record["context_tokens"] = outline.context_tokens or record["context_tokens"]
-            return Imported(name=name, path=_prepare(name, record, place, report), known=entry is not None)
+            facts = _facts_of(entry) if entry else _facts_of_unknown(path, sha256, outline.family)
+            facts["context_tokens"] = outline.context_tokens or facts["context_tokens"]
+            return Imported(name=name, path=_prepare(name, facts, place, report), known=entry is not None)
 
 
 def remove(name: str) -> int:
@@ -146,7 +148,7 @@ def _bring(entry: CatalogEntry, unfinished: Path, report: Report) -> Path:
         with _named_disk_errors():
             _keep_original(_carried(entry, unfinished, report), entry.name)
     with _named_disk_errors():
-        return _prepare(entry.name, _catalog_record(entry), unfinished, report)
+        return _prepare(entry.name, _facts_of(entry), unfinished, report)
 
 
 def _carried(entry: CatalogEntry, unfinished: Path, report: Report) -> Path:
@@ -312,7 +314,18 @@ def _keep_original(file: Path, name: str) -> None:
     file.replace(model_folder(name) / "original.gguf")
 
 
-def _prepare(name: str, record: dict, unfinished: Path, report: Report) -> Path:
+class _Facts(TypedDict):
+    """What a record says of a model whatever is made of its weights."""
+
+    title: str
+    licence: str
+    origin: str
+    family: str
+    context_tokens: int
+    original_sha256: str
+
+
+def _prepare(name: str, facts: _Facts, unfinished: Path, report: Report) -> Path:
     folder = model_folder(name)
     original, ready, made = folder / "original.gguf", folder / "ready.gguf", unfinished / "ready.gguf"
     total = original.stat().st_size
@@ -332,13 +345,13 @@ def _prepare(name: str, record: dict, unfinished: Path, report: Report) -> Path:
             ready_sha256=file_sha256(ready),
             ready_bytes=stat.st_size,
             ready_mtime_ns=stat.st_mtime_ns,
-            **record,
+            **facts,
         )
     )
     return ready
 
 
-def _catalog_record(entry: CatalogEntry) -> dict:
+def _facts_of(entry: CatalogEntry) -> _Facts:
     return {
         "title": entry.title,
         "licence": entry.licence,
@@ -349,7 +362,7 @@ def _catalog_record(entry: CatalogEntry) -> dict:
     }
 
 
-def _unknown_record(name: str, path: Path, sha256: str, family: str) -> dict:
+def _facts_of_unknown(path: Path, sha256: str, family: str) -> _Facts:
     return {
         "title": path.name,
         "licence": "unknown",
