@@ -11,9 +11,8 @@ import subprocess
 import sys
 
 from etude.cli import main as etude
+from etude.cli.doctor_command import CHROMIUM_NAMES
 from etude.models import catalog
-
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf.quants import quantize
 from hypothesis import settings
 
+from etude.cli.doctor_command import CHROMIUM_NAMES
 from etude.models import catalog
 
 MakeGguf = Callable[..., Path]
@@ -19,9 +20,6 @@ MakeGguf = Callable[..., Path]
 # The same examples in every run; and a busy machine is not a slow function.
 settings.register_profile("etude", deadline=None, derandomize=True)
 settings.load_profile("etude")
-
-
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -24,6 +24,7 @@ from etude.models.opening import EmbeddedChoice, choose, settings_file
 OLDEST_PYTHON = (3, 11)
 # What fetching and preparing the default model needs for a moment.
 NEEDED_SPACE_BYTES = 300_000_000
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 class Standing(StrEnum):
@@ -38,6 +39,8 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """A line of the report."""
+
     name: str
     standing: Standing
     detail: str
@@ -98,7 +101,7 @@ def _speculation() -> Finding:
 def _calibration(model: Path | None) -> Calibration | None:
     if model is None:
         return None
-    key = calibration.key_of(model, threads=os.cpu_count() or 1, runtime=llama_api.PACKAGE_VERSION)
+    key = calibration.key_of(model, threads=calibration.usable_cpus(), runtime=llama_api.PACKAGE_VERSION)
     return calibration.load(catalog.cache_folder() / "calibration", key)
 
 
@@ -152,7 +155,7 @@ def _page() -> Finding:
 
 
 def _development() -> Finding:
-    tools = {"node": ("node",), "chromium": ("chromium", "chromium-browser", "google-chrome")}
+    tools = {"node": ("node",), "chromium": CHROMIUM_NAMES}
     absent = [name for name, commands in tools.items() if not any(map(shutil.which, commands))]
     if not absent:
         return _ok("for developers", "node and chromium are here")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from etude.cli.doctor_command import CHROMIUM_NAMES
+
 TOKEN = "the-token-of-this-test"
 SERVER = Path(__file__).parent / "page_server.py"
 CHROMIUM_ARGS = [
@@ -29,7 +31,7 @@ expect.set_options(timeout=8_000)
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if chromium is None:
         reason = "no Chromium on this machine; `apt-get install chromium` brings one"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
