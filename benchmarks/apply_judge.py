@@ -17,6 +17,8 @@ from etude.edits import split_lines
 
 
 class Outcome(StrEnum):
+    """How a sketch ended."""
+
     RIGHT = "right"
     WRONG = "wrong"
     """Applied, and not the true file."""
@@ -28,6 +30,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
+    """What `judge` says of one result."""
+
     outcome: Outcome
     exact: bool = False
     """The same text."""

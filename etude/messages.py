@@ -9,6 +9,8 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
+    """Who speaks."""
+
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
@@ -37,6 +39,8 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
+    """What one speaker says: Message(role=Role.USER, text="Hello")."""
+
     role: Role
     text: str
     tool_calls: tuple[ToolCall, ...] = ()

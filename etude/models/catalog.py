@@ -60,6 +60,8 @@ Carrier = PackageCarrier | HubCarrier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
+    """A model that etude knows, wherever it is."""
+
     name: str
     """What the person types, e.g. "smollm2-135m"."""
     title: str
@@ -161,6 +163,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelState:
+    """A model as `etude models` shows it."""
+
     name: str
     title: str
     licence: str

@@ -16,6 +16,8 @@ from etude.models.speculation import DraftSource
 
 
 class Chooser(Protocol):
+    """Picks the next token."""
+
     def choose(self, logits: np.ndarray, position: int) -> int:
         """The answer's token number `position` (from 0), by the logits over the vocabulary."""
         ...

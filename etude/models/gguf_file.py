@@ -27,6 +27,8 @@ Value = int | float | bool | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo:
+    """What the header says of one tensor."""
+
     name: str
     shape: tuple[int, ...]
     """As GGUF writes it: the contiguous dimension first."""
@@ -38,6 +40,8 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufOutline:
+    """A file without its weights."""
+
     version: int
     metadata: bytes
     """All key-value pairs, verbatim."""

@@ -67,6 +67,8 @@ class Api(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
+    """How long each kind of silence is borne."""
+
     connect_seconds: float = 10.0
     """A far host answers within one; the rest is for lost packets, which are sent again after 1, 3 and 7 s."""
     first_event_seconds: float = 300.0

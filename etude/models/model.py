@@ -10,6 +10,8 @@ from etude.messages import Chunk, Completion, Prompt, Sampling
 
 
 class Model(Protocol):
+    """Answers prompts, and says how probable a text is."""
+
     @property
     def name(self) -> str:
         """What the person calls it, e.g. "smollm2-135m"."""

@@ -22,6 +22,8 @@ class Segment:
 
 
 class ChatFormat(Protocol):
+    """How one model family writes a conversation."""
+
     def segments(self, chat: Chat) -> tuple[Segment, ...]:
         """The prompt whose continuation is the answer. Raises Unsupported for what the format cannot say."""
         ...

@@ -14,6 +14,8 @@ ModelLoader = Callable[[], Awaitable[Model]]
 
 
 class ModelPhase(StrEnum):
+    """How far the loading is."""
+
     LOADING = "loading"
     """Not here yet; calls wait."""
     READY = "ready"

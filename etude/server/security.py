@@ -1,6 +1,6 @@
 """Who may talk to the server: the guard in front of every request.
 
-The page's three static files are open to whoever reaches the port; they hold nothing. Everything else needs
+The page's static files are open to whoever reaches the port; they hold nothing. Everything else needs
 the token, which the page keeps in its own session storage and not in a cookie: a cookie of 127.0.0.1 would
 also be sent to every other local server, whatever its port.
 """

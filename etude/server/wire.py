@@ -89,6 +89,8 @@ class Split(Wire, frozen=True):
 
 
 class SplitFile(Wire, frozen=True):
+    """One file's part of a reply."""
+
     path: str
     text: str
     exists: bool
@@ -99,6 +101,8 @@ class SplitReply(Wire, frozen=True):
 
 
 class Apply(Wire, frozen=True, tag="apply"):
+    """Merge a sketch into a text; the answers carry the same id."""
+
     id: str
     path: str
     text: str
@@ -114,6 +118,8 @@ FromPage = Apply | Cancel
 
 
 class WireEdit(Wire, frozen=True):
+    """`etude.edits.Edit` in the page's offsets."""
+
     start: int
     end: int
     text: str
