@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WEB = ROOT / "web"
 STATIC = ROOT / "etude" / "server" / "static"
 BESIDE_SRC = (".npmrc", "build.mjs", "package-lock.json", "package.json", "tsconfig.json")
+# The page opens at once from a loopback address; beyond this something was bundled that should load when used.
 MAX_BUNDLE_BYTES = 1_500_000
 WAY_OUT = "Run `make web` and commit etude/server/static."
 
