@@ -94,16 +94,20 @@ def line_starts(lines: Sequence[str]) -> list[int]:
 def patch_from_texts(path: str, original: str, changed: str) -> Patch:
     """The line-wise difference of two texts as a Patch; applying it gives `changed` exactly."""
     before, after = split_lines(original), split_lines(changed)
-    head, tail = _equal_ends(before, after)
-    before_middle, after_middle = before[head : len(before) - tail], after[head : len(after) - tail]
     starts = line_starts(before)
-    matcher = difflib.SequenceMatcher(None, before_middle, after_middle, autojunk=False)
     edits = tuple(
-        Edit(span=Span(start=starts[head + i1], end=starts[head + i2]), text="".join(after_middle[j1:j2]))
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
-        if tag != "equal"
+        Edit(span=Span(start=starts[i1], end=starts[i2]), text="".join(after[j1:j2]))
+        for i1, i2, j1, j2 in changed_lines(before, after)
     )
     return Patch(path=path, base_sha256=text_sha256(original), edits=edits)
+
+
+def changed_lines(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """(start, end) in `before` and (start, end) in `after` of each run of lines that differs, in order."""
+    head, tail = _equal_ends(before, after)
+    middles = before[head : len(before) - tail], after[head : len(after) - tail]
+    opcodes = difflib.SequenceMatcher(None, *middles, autojunk=False).get_opcodes()
+    return [(head + i1, head + i2, head + j1, head + j2) for tag, i1, i2, j1, j2 in opcodes if tag != "equal"]
 
 
 def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:

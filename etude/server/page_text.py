@@ -1,10 +1,9 @@
 """The page's view of a text and the way back: "\\n" line ends and UTF-16 offsets there, exact bytes here."""
 
 import bisect
-import difflib
 import re
 
-from etude.edits import Edit, split_lines
+from etude.edits import Edit, changed_lines, split_lines
 from etude.server.wire import WireEdit
 
 _ENDING = re.compile(r"\r\n|\r|\n")
@@ -32,12 +31,12 @@ def from_page(edited: str, original: str) -> str:
 
 def _kept_endings(before: list[str], after: list[str]) -> list[str]:
     """For each line of `after` the ending of the line of `before` it is, or "" for a new one."""
-    endings = [""] * len(after)
-    bare_before, bare_after = [_bare(line) for line in before], [_bare(line) for line in after]
-    for block in difflib.SequenceMatcher(None, bare_before, bare_after, autojunk=False).get_matching_blocks():
-        for at in range(block.size):
-            endings[block.b + at] = _ending(before[block.a + at])
-    return endings
+    endings: list[str] = []
+    at = 0
+    for start, end, new_start, new_end in changed_lines(list(map(_bare, before)), list(map(_bare, after))):
+        endings += [*map(_ending, before[at:start]), *[""] * (new_end - new_start)]
+        at = end
+    return endings + list(map(_ending, before[at:]))
 
 
 def _bare(line: str) -> str:
