@@ -5,9 +5,7 @@ DATA is a file of edit histories (else ETUDE_BENCH_DATA, else a tiny sample); RE
 
 import argparse
 import asyncio
-import json
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -20,6 +18,7 @@ from benchmarks.apply_cases import Case, choose_cases
 from benchmarks.apply_judge import Judgement, Outcome, judge, judge_refusal
 from benchmarks.apply_sketches.styles import Style
 from benchmarks.edit_histories import Split, data_path, read_edits
+from benchmarks.results import save_results
 from etude.assistant.apply.engine import apply
 from etude.assistant.apply.request import ApplyRequest, ApplyResult, Engine
 from etude.errors import EtudeError, InputError
@@ -374,17 +373,11 @@ def _write_failure(target: Path, attempt: Attempt) -> None:
 def _save(
     options: argparse.Namespace, data: Path, rows: dict[str, list[Attempt]], baselines: dict[str, list[Attempt]]
 ) -> None:
-    root = Path(__file__).parent
-    asked = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    target = root / "results" / f"{commit}-apply.json"
-    target.parent.mkdir(exist_ok=True)
-    about = {"benchmark": "apply", "commit": commit, "data": data.name, "python": sys.version.split()[0]}
-    about |= {"split": options.split, "limit": options.limit, "seed": options.seed, "engine": options.engine}
+    about = {"data": data.name, "split": options.split, "limit": options.limit, "seed": options.seed}
+    about |= {"engine": options.engine}
     kept = {_label(name): _kept(attempts) for name, attempts in (rows | baselines).items()}
     tables = {_label(name): numbers(attempts, baselines["search/replace"]) for name, attempts in rows.items()}
-    target.write_text(json.dumps(about | {"numbers": tables, "cases": kept}, indent=1) + "\n", encoding="utf-8")
-    _say(f"saved {target.name}")
+    _say(f"saved {save_results('apply', about | {'numbers': tables, 'cases': kept}).name}")
 
 
 def _kept(attempts: Iterable[Attempt]) -> list[dict]:

@@ -6,7 +6,6 @@ counts mapped weights). Linux only.
 """
 
 import argparse
-import json
 import re
 import statistics
 import subprocess
@@ -20,9 +19,9 @@ import httpx
 import msgspec
 from websockets.sync.client import ClientConnection, connect
 
+from benchmarks.results import save_results
 from etude.server.security import SUBPROTOCOL, TOKEN_SUBPROTOCOL_PREFIX
 
-RESULTS = Path(__file__).parent / "results"
 NUM_LINES = 300
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(?P<port>\d+)/#?(?:token=)?(?P<token>[\w-]+)")
 
@@ -158,10 +157,7 @@ def main() -> None:
     measured = measure()
     print(table(measured))
     if arguments.save:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{commit.stdout.strip()}-serve.json"
-        path.write_text(json.dumps(asdict(measured), indent=2) + "\n", "utf-8")
+        save_results("serve", asdict(measured))
 
 
 if __name__ == "__main__":

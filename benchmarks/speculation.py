@@ -17,10 +17,8 @@ ETUDE_BENCH_DATA, else a tiny sample); README.md says where to get one.
 
 import argparse
 import difflib
-import json
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +28,7 @@ from pathlib import Path
 
 from benchmarks.edit_histories import Split, TrueEdit, data_path, read_edits
 from benchmarks.prompt_lookup import PromptLookup
+from benchmarks.results import save_results
 from etude.assistant.apply.prompt import rewrite_chat
 from etude.models import catalog
 from etude.models.generation import Chooser, ForcedChooser, GreedyChooser, generate
@@ -308,13 +307,8 @@ def _row(mode: Mode, way: str, found: Sequence[Measured], ceiling: float) -> str
 
 
 def _save(options: argparse.Namespace, data: Path, found: dict[str, tuple[CostCurve, list[Measured]]]) -> None:
-    root = Path(__file__).parent
-    asked = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    target = root / "results" / f"{commit}-speculation.json"
-    target.parent.mkdir(exist_ok=True)
-    about = {"benchmark": "speculation", "commit": commit, "data": data.name, "python": sys.version.split()[0]}
-    about |= {
+    about = {
+        "data": data.name,
         "split": options.split,
         "limit": options.limit,
         "counted": options.counted,
@@ -329,8 +323,7 @@ def _save(options: argparse.Namespace, data: Path, found: dict[str, tuple[CostCu
         }
         for name, (curve, measured) in found.items()
     }
-    target.write_text(json.dumps(about | {"models": models}, indent=1) + "\n", encoding="utf-8")
-    _say(f"saved {target.name}")
+    _say(f"saved {save_results('speculation', about | {'models': models}).name}")
 
 
 def _say(line: str) -> None:
