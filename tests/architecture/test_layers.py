@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(etude.__file__).parent
 LIGHT_ROOMS = {"errors", "edits", "messages", "traces", "tasks"}
 TORCH_ROOMS = {"network", "training"}
+HEAVY = {"numpy", "httpx", "starlette", "rich", "gguf", "rapidfuzz", "tree_sitter", "platformdirs"}
 
 
 def layers() -> dict[str, int]:
@@ -90,8 +91,6 @@ def test_torch_stays_in_its_rooms() -> None:
 
 
 def test_importing_etude_prints_nothing_and_loads_nothing_heavy() -> None:
-    probe = (
-        "import etude, etude.cli, sys; print(sorted({'numpy','httpx','starlette','rich','gguf'} & set(sys.modules)))"
-    )
+    probe = f"import etude, etude.cli, sys; print(sorted({HEAVY} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
