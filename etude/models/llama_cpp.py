@@ -18,7 +18,7 @@ from etude.messages import Chat, Chunk, Completion, FinishReason, Prompt, Sampli
 from etude.models import catalog
 from etude.models.calibration import Calibration
 from etude.models.generation import Assembler, Pass, chooser_for, generate, logprobs_of
-from etude.models.llama_session import LOGIT_ROWS, LlamaSession
+from etude.models.llama_session import LOGIT_ROWS, PASS_ROWS, LlamaSession
 from etude.models.speculation import Drafter, DraftSource, NoDraft
 from etude.prompts.chat_format import TEMPLATE_KEY, chat_format_for
 
@@ -143,6 +143,10 @@ class EmbeddedModel:
         self, prompt: Prompt, sampling: Sampling, draft: str | None, emit: Emit, cancelled: threading.Event
     ) -> None:
         started = time.perf_counter()
+
+        def is_over() -> bool:
+            return cancelled.is_set() or self._closing.is_set()
+
         calibration, session = self._calibrated(), self._session
         ids = encode(session, prompt) or [session.start_token]
         self._check_length(len(ids) + 1, "The prompt with one token of the answer")
@@ -151,8 +155,10 @@ class EmbeddedModel:
         passes = generate(session, ids, chooser_for(sampling), drafts, max_tokens=sampling.max_tokens)
         answer = Answer(session, sampling, usage=Usage(prompt_tokens=len(ids), reused_tokens=reused))
         if sampling.max_tokens > 0:
+            if not read_ahead(session, ids, is_over):
+                return
             for found in passes:
-                if cancelled.is_set() or self._closing.is_set():
+                if is_over():
                     return
                 answer.take(found, emit)
                 if answer.finished:
@@ -169,6 +175,15 @@ class EmbeddedModel:
         if not draft or calibration.row_multiple is None:
             return NoDraft()
         return Drafter(self._session.tokenize(draft), calibration.curve)
+
+
+def read_ahead(session: LlamaSession, prompt: Sequence[int], is_over: Callable[[], bool]) -> bool:
+    """Read a long prompt up to its last pass, asking before each whether anyone still waits; False when nobody does."""
+    while len(prompt) - session.length > PASS_ROWS:
+        if is_over():
+            return False
+        session.extend(prompt[session.length : session.length + PASS_ROWS], num_rows=0)
+    return not is_over()
 
 
 def encode(session: LlamaSession, prompt: Prompt) -> list[int]:

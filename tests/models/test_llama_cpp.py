@@ -6,7 +6,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from etude.messages import Chat, Chunk, Completion, FinishReason, Message, Role,
 from etude.models import calibration, catalog, llama_api
 from etude.models.generation import Assembler
 from etude.models.llama_cpp import EmbeddedModel
-from etude.models.llama_session import LlamaSession
+from etude.models.llama_session import PASS_ROWS, LlamaSession
 from etude.models.model import finish
 from etude.models.tiny_network import write_tiny_network
 
@@ -218,6 +219,43 @@ def test_cancelling_the_task_stops_the_work(model: EmbeddedModel):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert len(await model.score([65, 66, 67])) == 2
+
+    run(work)
+
+
+class PausedSession(LlamaSession):
+    """Waits before each pass of a prompt until the test lets it go on."""
+
+    paused = False
+
+    def extend(self, tokens: Sequence[int], *, num_rows: int) -> np.ndarray:
+        if self.paused:
+            self.begun.set()
+            assert self.may_go_on.wait(timeout=20)
+        return super().extend(tokens, num_rows=num_rows)
+
+    def pause(self) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.paused = True
+
+
+def test_a_long_prompt_is_not_read_to_its_end_for_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ETUDE_CACHE", str(folder))
+
+    async def work() -> None:
+        session = PausedSession(folder / "tiny.gguf", context_tokens=2048)
+        model = EmbeddedModel(session, name="tiny")
+        await model.calibrate()
+        session.pause()
+        reading = asyncio.create_task(finish(model.complete([65] * 2000, Sampling(max_tokens=5))))
+        await asyncio.to_thread(session.begun.wait, 20)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        session.may_go_on.set()
+        await model.calibrate()  # queued behind the reading
+        assert session.length == PASS_ROWS
+        await model.close()
 
     run(work)
 
