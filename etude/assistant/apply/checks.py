@@ -1,14 +1,16 @@
 """What must hold of a merge before anyone sees it. Each check answers None or why Apply abstains."""
 
+from collections import Counter
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
+from etude.assistant.apply.blocks import is_prose
 from etude.assistant.apply.elisions import is_elision
 from etude.assistant.apply.file_view import FileView
 from etude.assistant.apply.request import AbstainReason, Abstention, ApplyRequest
-from etude.assistant.apply.sketch import Rows, language_of_rows
+from etude.assistant.apply.rows import Op, Rows, language_of_rows
+from etude.assistant.apply.sketch import is_same_file
 from etude.edits import split_lines
-from etude.workspace.syntax import parses
+from etude.workspace.syntax import Definition, definitions, parses
 
 # Languages whose code passes for each other's in fences and file names.
 _FAMILIES = ({"javascript", "typescript", "tsx"}, {"c", "cpp"}, {"html", "css", "javascript", "typescript", "php"})
@@ -26,14 +28,31 @@ def for_another_file(request: ApplyRequest, rows: Rows, view: FileView) -> Abste
         return _abstain(
             AbstainReason.OTHER_FILE, f"The sketch is marked as {said}, but {request.path} is {view.language}."
         )
-    if rows.says_path and _name(rows.says_path) != _name(request.path) and "." in _name(rows.says_path):
+    if rows.says_path and not is_same_file(rows.says_path, request.path):
         return _abstain(AbstainReason.OTHER_FILE, f"The sketch names {rows.says_path}, not {request.path}.")
     return None
 
 
-def merged_badly(request: ApplyRequest, view: FileView, text: str) -> Abstention | None:
+def unclear_elision(rows: Rows) -> Abstention | None:
+    """An elision on one side of a change only: what it keeps, nobody knows."""
+    if rows.elided_change is None:
+        return None
+    return Abstention(
+        reason=AbstainReason.LOST_CODE,
+        message=f"Line {rows.elided_change + 1} of the sketch leaves out code inside a change. "
+        "Show the changed lines whole.",
+        sketch_line=rows.elided_change,
+    )
+
+
+def merged_badly(request: ApplyRequest, rows: Rows, view: FileView, text: str) -> Abstention | None:
     """The first check that the merged text fails."""
-    return _unchanged(request, text) or _elision_left(view, text) or _broken(request, view, text)
+    return (
+        _unchanged(request, text)
+        or _elision_left(view, text)
+        or _broken(request, view, text)
+        or _defined_twice(rows, view, text)
+    )
 
 
 def _unchanged(request: ApplyRequest, text: str) -> Abstention | None:
@@ -48,8 +67,9 @@ def _without_blank_lines(text: str) -> list[str]:
 
 def _elision_left(view: FileView, text: str) -> Abstention | None:
     known = set(view.stripped)
+    prose = is_prose(view.path)
     for line in split_lines(text):
-        if line.strip() not in known and is_elision(line) and not _is_bare_ellipsis(line, view):
+        if line.strip() not in known and is_elision(line, prose=prose) and not _is_bare_ellipsis(line, view):
             return _abstain(
                 AbstainReason.LOST_CODE,
                 f"{line.strip()!r} would be written into the file; nothing tells which code it stands for.",
@@ -59,6 +79,28 @@ def _elision_left(view: FileView, text: str) -> Abstention | None:
 
 def _is_bare_ellipsis(line: str, view: FileView) -> bool:
     return view.language == "python" and line.strip() == "..."
+
+
+def _defined_twice(rows: Rows, view: FileView, text: str) -> Abstention | None:
+    """A definition that the file has once and the result twice, letter by letter, although the sketch shows it once."""
+    shown = Counter(row.text.strip() for row in rows.rows if row.op in (Op.SHOW, Op.ADD))
+    lines = [line.strip() for line in split_lines(text)]
+    for definition in definitions(text, view.language):
+        header = lines[definition.header]
+        if definition.header != definition.start or header not in shown:
+            continue  # decorated ones are overloads, accessors, registered functions
+        if lines.count(header) > max(view.counts[header], 1) and _times(text, view, definition) > shown[header]:
+            return _abstain(
+                AbstainReason.AMBIGUOUS,
+                f"{definition.name!r} would be defined twice. Say which definition the sketch replaces.",
+            )
+    return None
+
+
+def _times(text: str, view: FileView, definition: Definition) -> int:
+    """How often the text defines this name in this place."""
+    same = [d for d in definitions(text, view.language) if (d.name, d.parents) == (definition.name, definition.parents)]
+    return len(same)
 
 
 def _broken(request: ApplyRequest, view: FileView, text: str) -> Abstention | None:
@@ -73,7 +115,3 @@ def _broken(request: ApplyRequest, view: FileView, text: str) -> Abstention | No
 
 def _abstain(reason: AbstainReason, message: str, candidates: Sequence[int] = ()) -> Abstention:
     return Abstention(reason=reason, message=message, candidates=tuple(candidates))
-
-
-def _name(path: str) -> str:
-    return PurePosixPath(path.replace("\\", "/")).name

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etude.assistant.apply.merge import Doubt, Merge
-from etude.edits import patch_from_texts, split_lines
+from etude.edits import line_starts, patch_from_texts, split_lines
 from etude.models.model import Model
 
 # Lines of context the model reads before and after a change. More costs time on a small CPU and adds little.
@@ -59,10 +59,7 @@ async def _gain(merged: str, original: str, model: Model) -> tuple[float, int]:
 def _windows(merged: str, original: str) -> list[tuple[str, str, str, str]]:
     """(text before, old text, new text, text after) of each change."""
     lines = split_lines(original)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    index_of = {offset: index for index, offset in enumerate(starts)}
+    index_of = {offset: index for index, offset in enumerate(line_starts(lines))}
     windows = []
     for edit in patch_from_texts("", original, merged).edits:
         first, last = index_of[edit.span.start], index_of[edit.span.end]

@@ -6,7 +6,7 @@ A line that the file holds verbatim is code, whatever it looks like; callers che
 import re
 
 # What opens or closes a comment in some language; a dozen languages share these.
-_OPENERS = r"(?:\#+|//+|--+|;+|%+|/\*+|<!--+|\{/\*+|\(\*+|\"\"\"|'''|\*|REM\b|<%--)"
+_OPENERS = r"(?:\#+|//+|--+|;+|%+|/\*+|<!--+|\{/\*+|\(\*+|\"\"\"|'''|REM\b|<%--)"
 _CLOSERS = r"(?:\*+/\}?|--+>|\*\)|\"\"\"|'''|--%>)"
 _COMMENT = re.compile(rf"^\s*{_OPENERS}\s*(?P<words>.*?)\s*{_CLOSERS}?\s*$")
 _BRACKETED = re.compile(r"^\s*[\[(<{]\s*(?P<words>.*?)\s*[\])>}]\s*$")
@@ -26,6 +26,7 @@ _SAME += r"as\s+(?:before|is|above|it\s+was|they\s+(?:are|were)))"
 # What may follow the telling words; more than this is a sentence of its own.
 _TAIL = r"(?:[\s,]+\S+){0,4}"
 
+# Without dots the words alone must be about code that is not shown; anything more is a comment of the code's own.
 _SAYS_ELIDED = re.compile(
     rf"""^(?:
       (?:the\s+)?(?:rest|remainder)\b
@@ -33,13 +34,16 @@ _SAYS_ELIDED = re.compile(
     | (?:(?:all|any|the|your|my|keep|leave|and|other|more|some)\s+)*
       (?:existing|other|remaining|previous|prior|original|unchanged|omitted|earlier|current|old|surrounding)\s+
       (?:\w+\s+){{0,3}}?{_HIDDEN}\b(?:\s+(?:here|below|above|unchanged|omitted|follows?|(?:are|is|stays?|remains?)\s+{_SAME}))?
-    | (?:\w+\s+){{0,6}}?(?:is|are|stays?|remains?|kept|left|keeps?|continues?)\s+(?:exactly\s+|here\s+)?
-      {_SAME}(?:\s+(?:as\s+before|here|below|above))?
-    | (?:\w+\s+){{0,4}}?{_SAME}(?:\s+(?:code|here|below|above|from\s+here|as\s+(?:before|above|original)))*
-    | (?:nothing|no|without)\s+(?:else\s+|other\s+)?(?:to\s+)?changes?d?\b{_TAIL}
-    | (?:\w+\s+){{0,4}}?(?:omitted|elided|truncated|snipped|skipped|abbreviated)(?:\s+for\s+(?:\w+\s*){{1,3}}|\s+here)?
+    | (?:(?:all|the|other|of|your|my|and|existing|remaining|every\w*|anything)\s+)*
+      (?:{_HIDDEN}|everything(?:\s+else)?)\s+
+      (?:(?:is|are|stays?|remains?|kept|left)\s+(?:exactly\s+|here\s+)?)?{_SAME}(?:\s+(?:as\s+before|here|below|above))?
+    | (?:this|it|that)\s+(?:stays?|remains?)\s+{_SAME}
+    | unchanged|unmodified|untouched|(?:the\s+)?same\s+as\s+(?:before|original)|as\s+before
+    | (?:nothing|no)\s+(?:else\s+|other\s+)?changes?d?(?:\s+(?:here|below|above|needed|in\s+\w+))?
+    | (?:(?:the|other|rest|some|remaining)\s+)*(?:{_HIDDEN}\s+)?(?:omitted|elided|snipped)(?:\s+for\s+\w+|\s+here)?
     | snip(?:ped)?
-    | (?:keep|leave)\s+(?:\w+\s+){{0,5}}?(?:{_SAME}|here|alone|{_HIDDEN})
+    | (?:keep|leave)\s+(?:(?:the|all|your|existing|other|as)\s+)*
+      (?:{_HIDDEN}|everything(?:\s+else)?)(?:\s+{_SAME}|\s+here|\s+alone)?
     )$""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -60,20 +64,26 @@ _REMOVED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
-# `class A: ...`, `function f() { /* ... */ }`, `if (x) { // existing code`
+# `class A: ...`, `function f() { /* ... */ }`, `if (x) { // existing code`; not `Field(...)`, which is code.
 _HEADER_WITH_ELISION = re.compile(
-    r"^(?P<head>.*?[:{(\[]|.*?\bdo|.*?\bthen)\s*(?P<elision>(?:\.{3}|…|\#|//|/\*).*?)\s*(?P<tail>[}\])]*[;,]?)\s*$"
+    r"^(?P<head>.*?[:{]|.*?\bdo|.*?\bthen)\s*(?P<elision>(?:\.{3}|…|\#|//|/\*).*?)\s*(?P<tail>[}\])]*[;,]?)\s*$"
 )
+_LIST_WITH_ELISION = re.compile(r"^(?P<head>.*?[(\[])\s*(?P<elision>(?:\#|//|/\*).*?)\s*(?P<tail>[}\])]*[;,]?)\s*$")
 
 _MOST_WORDS = 12
 
 
-def is_elision(line: str) -> bool:
-    """Whether the whole line says "code that I do not repeat is here"."""
+def is_elision(line: str, *, prose: bool = False) -> bool:
+    """Whether the whole line says "code that I do not repeat is here".
+
+    In `prose` (Markdown and the like) "#" and "--" begin headings and lists, not comments.
+    """
     if _ONLY_DOTS.match(line):
         return True
     comment = _COMMENT.match(line)
     words = comment["words"] if comment else line.strip()
+    if prose and comment and not line.lstrip().startswith("<!--"):
+        return bool(_ONLY_DOTS.match(words) or _fully_dotted(words))
     bracketed = _BRACKETED.match(words)
     if bracketed:
         words = bracketed["words"]
@@ -109,7 +119,7 @@ def removed_text(line: str) -> str | None:
 
 def split_header(line: str) -> tuple[str, str] | None:
     """("class A:", "") for "class A:  # ... existing code ..."; ("f() {", "}") for "f() { ... }"; else None."""
-    found = _HEADER_WITH_ELISION.match(line)
+    found = _HEADER_WITH_ELISION.match(line) or _LIST_WITH_ELISION.match(line)
     if not found or not found["head"].strip():
         return None
     elision = found["elision"]

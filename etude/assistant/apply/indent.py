@@ -6,20 +6,24 @@ from collections.abc import Callable, Sequence
 
 from etude.assistant.apply.file_view import indentation
 
+_BLANK = (" ", "\t")
+
 Reindent = Callable[[str], str]
 """A sketch line (no ending) → the line as the file would indent it."""
 
 
-def reindent_like(pairs: Sequence[tuple[str, str]], file_lines: Sequence[str]) -> Reindent:
+def reindent_like(pairs: Sequence[tuple[str, str]], sketch_lines: Sequence[str], file_lines: Sequence[str]) -> Reindent:
     """Learn from (sketch line, file line) pairs of equal text how to indent the lines around them.
 
     Trusts the sketch as written when its outermost found lines stand where the file has them: lines that
-    then differ were moved on purpose, e.g. into a new `if`.
+    then differ were moved on purpose, e.g. into a new `if`. Tabs and spaces are changed only where sketch and file
+    differ in them.
     """
-    tabs = uses_tabs(file_lines)
+    convert = _differ_in_tabs(pairs, sketch_lines, file_lines)
+    tabs = uses_tabs(file_lines) if convert else uses_tabs(sketch_lines)
     widths = [(indentation(sketch), indentation(line)) for sketch, line in pairs if sketch.strip()]
     if not widths or _as_written(widths):
-        return lambda line: _with_width(line, indentation(line), tabs)
+        return (lambda line: _with_width(line, indentation(line), tabs)) if convert else str.rstrip
     known = {
         width: Counter(file for sketch, file in widths if sketch == width).most_common(1)[0][0] for width, _ in widths
     }
@@ -35,6 +39,15 @@ def reindent_like(pairs: Sequence[tuple[str, str]], file_lines: Sequence[str]) -
         return _with_width(line, max(0, known[base] + round(levels * file_unit)), tabs)
 
     return reindent
+
+
+def _differ_in_tabs(pairs: Sequence[tuple[str, str]], sketch_lines: Sequence[str], file_lines: Sequence[str]) -> bool:
+    """Whether the sketch indents with spaces where the file has tabs, or the other way round."""
+    first = [(sketch[:1], line[:1]) for sketch, line in pairs if sketch[:1] in _BLANK and line[:1] in _BLANK]
+    if first:
+        return 2 * sum(sketch != line for sketch, line in first) > len(first)
+    indented = any(line[:1] in _BLANK for line in file_lines if line.strip())
+    return indented and uses_tabs(sketch_lines) != uses_tabs(file_lines)
 
 
 def uses_tabs(lines: Sequence[str]) -> bool:

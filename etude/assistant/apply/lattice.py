@@ -21,7 +21,8 @@ import numpy as np
 from rapidfuzz import fuzz, process
 
 from etude.assistant.apply.file_view import FileView, closes_block, header_name, indentation, worth
-from etude.assistant.apply.sketch import Op, Row
+from etude.assistant.apply.rows import Op, Row
+from etude.errors import SketchUnusable
 
 # Prices, in units of a line's worth (about 1.3 for a usual line). Tuned on the development repositories of the
 # Apply benchmark; see dev/LOG.md.
@@ -69,6 +70,9 @@ _OTHER_NAME = -0.3
 
 _NEVER = -1e9
 
+MOST_CELLS = 20_000_000
+"""Rows × file lines; each costs some 15 bytes for a moment, and 20 million a few seconds."""
+
 
 class Kind(StrEnum):
     """What became of a row."""
@@ -111,6 +115,12 @@ class Lattice:
 
 
 def build(rows: Sequence[Row], view: FileView) -> Lattice:
+    """Compare all rows with all file lines. Raises SketchUnusable when that are too many."""
+    if len(rows) * len(view.lines) > MOST_CELLS:
+        raise SketchUnusable(
+            f"A sketch of {len(rows)} lines and a file of {len(view.lines)} are too long to compare. "
+            "Give only the changed parts, with the unchanged ones left out."
+        )
     stripped = [row.text.strip() for row in rows]
     similarity_RN = _similarities(rows, stripped, view)
     match_RN = np.full(similarity_RN.shape, _NEVER)

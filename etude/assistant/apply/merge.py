@@ -10,14 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from etude.assistant.apply import lattice as lattices
+from etude.assistant.apply.blocks import is_prose
 from etude.assistant.apply.elisions import is_elision
 from etude.assistant.apply.file_view import FileView, header_name, indentation
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice
 from etude.assistant.apply.placing import context_twice, cut_off, fits_as_well, missing_lines, place_strays
 from etude.assistant.apply.request import AbstainReason, Abstention
+from etude.assistant.apply.rows import Op, Row, Rows
 from etude.assistant.apply.segments import Segment, segments_of, spells_whole_file
 from etude.assistant.apply.settling import Merge, settle
-from etude.assistant.apply.sketch import Op, Row, Rows
 from etude.workspace.syntax import Definition
 
 # Reading gaps between listed definitions must explain this much more, in lines' worth.
@@ -74,10 +75,10 @@ class _Reading:
 
     def elisions(self) -> set[int]:
         """Rows that look like elisions, were taken for code because the file has such a line, and are not found."""
-        numbered = enumerate(zip(self.table.rows, self.alignment.placements, strict=True))
-        return {
-            n for n, (row, at) in numbered if row.op is Op.SHOW and at.kind is not Kind.SAME and is_elision(row.text)
-        }
+        prose = is_prose(self.table.view.path)
+        lost = [n for n, at in enumerate(self.alignment.placements) if at.kind is not Kind.SAME]
+        shown = [n for n in lost if self.table.rows[n].op is Op.SHOW]
+        return {n for n in shown if is_elision(self.table.rows[n].text, prose=prose)}
 
     def outcome(self) -> Merge | Doubt | Abstention:
         table, segments = self.table, segments_of(self.table.rows)

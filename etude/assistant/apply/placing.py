@@ -6,8 +6,8 @@ from etude.assistant.apply import lattice as lattices
 from etude.assistant.apply.file_view import FileView, worth
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice, Placement
 from etude.assistant.apply.request import AbstainReason, Abstention
+from etude.assistant.apply.rows import Op, Rows
 from etude.assistant.apply.segments import Segment, found_lines, found_worth, is_same_header, part_of, span_of
-from etude.assistant.apply.sketch import Op, Rows
 
 # Two ways of placing a part whose scores differ by less than this (in lines' worth) fit equally well.
 _SURE_BY = 0.45

@@ -1,8 +1,9 @@
-"""What RewriteApply asks a model. The bytes that serve are the bytes that train: a changed wording gets a new name."""
+"""What RewriteApply asks a model.
+
+The bytes that serve are the bytes that train, so a changed wording gets a new function.
+"""
 
 from etude.messages import Chat, Message, Role
-
-FORMAT = "apply-rewrite-1"
 
 _SYSTEM = (
     "You merge a sketch of a change into code. Answer with the complete merged code in one fenced block. "

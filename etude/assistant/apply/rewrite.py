@@ -8,6 +8,7 @@ was lost; both make Apply abstain.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from etude.assistant.apply.lattice import Kind
 from etude.assistant.apply.merge import Doubt, Merge, merges, with_soft_gaps
 from etude.assistant.apply.prompt import rewrite_chat
 from etude.assistant.apply.request import AbstainReason, Abstention, ApplyRequest
-from etude.assistant.apply.sketch import Op, Rows
+from etude.assistant.apply.rows import Op, Rows
 from etude.edits import Edit, Span, line_starts, split_lines
 from etude.messages import Completion, Sampling, Usage
 from etude.models.model import Model
@@ -115,11 +116,14 @@ def settled_edits(old: Sequence[str], new: Sequence[str]) -> list[Edit]:
 
 
 def invented(new: Sequence[str], old: Sequence[str], rows: Rows) -> Abstention | None:
-    """A line that neither the file nor the sketch has."""
-    known = {line.strip() for line in old} | {row.text.strip() for row in rows.rows}
+    """A line that neither the file nor the sketch has, or has so often."""
+    known = Counter(line.strip() for line in old) + Counter(row.text.strip() for row in rows.rows)
     for line in new:
-        if worth(line.strip()) > 0.3 and line.strip() not in known:
-            message = f"The model wrote {line.strip()!r}, which is neither in the file nor in the sketch."
+        known[line.strip()] -= 1
+        if worth(line.strip()) > 0.3 and known[line.strip()] < 0:
+            message = (
+                f"The model wrote {line.strip()!r}, which is neither in the file nor in the sketch (or not so often)."
+            )
             return Abstention(reason=AbstainReason.INVENTED_CODE, message=message)
     return None
 

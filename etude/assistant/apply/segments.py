@@ -4,9 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rapidfuzz import fuzz
+
 from etude.assistant.apply.file_view import FileView, header_name, worth
 from etude.assistant.apply.lattice import Kind, Lattice, Placement
-from etude.assistant.apply.sketch import Op, Row, Rows
+from etude.assistant.apply.rows import Op, Row, Rows
+
+# Lines of code from an end of the sketch in which an end of the file must stand …
+_NEAR = 6
+# … or percent of similarity of their first lines.
+_ALIKE = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +75,23 @@ def gap_after(rows: Sequence[Row], number: int, all_rows: Rows) -> int | None:
 
 
 def spells_whole_file(rows: Rows, view: FileView) -> bool:
-    """Whether the sketch has no gap and shows the file from its first to its last lines."""
-    shown = [row.text.strip() for row in rows.rows if row.text.strip()]
+    """Whether the sketch has no gap and shows the file from its first line of code to its last, and most of it."""
     if rows.gap_after is not None or any(row.gap_before is not None or row.op is not Op.SHOW for row in rows.rows):
         return False
-    told = [line for line in view.stripped if line]
+    shown = [row.text.strip() for row in rows.rows if worth(row.text.strip()) > 0.3]
+    told = [line for line in view.stripped if worth(line) > 0.3]
     if not told or not shown:
         return False
     known = Counter(told)
     shared = sum(min(count, known[line]) for line, count in Counter(shown).items())
-    near_start = any(line in told[:6] for line in shown[:6] if worth(line) > 0.5)
-    return near_start and shared >= 0.5 * len(told)
+    begins = told[0] in shown[:_NEAR] or fuzz.ratio(told[0], shown[0]) >= _ALIKE
+    ends = any(line in shown[-_NEAR:] for line in told[-2:]) or _shows_last_definition(rows, view)
+    return begins and ends and shared >= 0.5 * len(told)
+
+
+def _shows_last_definition(rows: Rows, view: FileView) -> bool:
+    """Whether the file ends with a definition that the sketch shows under its name, as when its body is rewritten."""
+    last = max(view.definitions, key=lambda definition: (definition.end, -definition.start), default=None)
+    if last is None or any(view.stripped[last.end :]):
+        return False
+    return any(header_name(row.text, view.language) == last.name for row in rows.rows)

@@ -8,14 +8,14 @@ from etude.assistant.apply import lattice as lattices
 from etude.assistant.apply.file_view import FileView, closes_block, header_name, indentation, worth
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice, Placement
 from etude.assistant.apply.request import AbstainReason, Abstention
+from etude.assistant.apply.rows import Op, Row, Rows
 from etude.assistant.apply.segments import Segment, gap_after, spells_whole_file
-from etude.assistant.apply.sketch import Op, Row, Rows
 from etude.assistant.apply.writing import write
 
 # So many lines of code are not taken to be deleted because two rows stand side by side in the sketch.
 _MANY_LINES = 9
 # A statement after which a body has nothing more to say.
-_FINISHES = re.compile(r"(?:return|raise|throw|yield|break|continue|pass|exit|panic!?)\b|[})\]]|end\b|\.\.\.$")
+_FINISHES = re.compile(r"(?:return|raise|throw)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,9 @@ def _pull_additions(table: Lattice, segment: Segment, draft: Draft) -> None:
 def _silently_dropped(table: Lattice, number: int, passed: range, draft: Draft) -> Abstention | None:
     """Many lines that would go between two rows which both stay, without a new line or a word in their place."""
     told = [line for line in passed if worth(table.view.stripped[line]) > 0.3]
-    if len(told) < _MANY_LINES or table.rows[number].removed_before or not _between_known(table, number, draft):
+    if not told or table.rows[number].removed_before:
+        return None
+    if not _moved_aside(table, number, draft) and (len(told) < _MANY_LINES or not _between_known(table, number, draft)):
         return None
     return Abstention(
         reason=AbstainReason.LOST_CODE,
@@ -131,6 +133,24 @@ def _silently_dropped(table: Lattice, number: int, passed: range, draft: Draft) 
         sketch_line=table.rows[number].line,
         candidates=(told[0],),
     )
+
+
+def _moved_aside(table: Lattice, number: int, draft: Draft) -> bool:
+    """Whether the next found row stands deeper or less deep than the file has it, below a found row that does not.
+
+    Then it is more likely a line that the file has by chance than the one that follows there.
+    """
+    found = [n for n in range(len(table.rows)) if draft.at[n].kind is Kind.SAME and table.rows[n].text.strip()]
+    above = [n for n in found if n < number][-1:]
+    below = [n for n in found if n >= number][:1]
+    if not above or not below or any(table.rows[n].gap_before is not None for n in range(number, below[0] + 1)):
+        return False
+    return _shift(table, above[0], draft) == 0 != _shift(table, below[0], draft)
+
+
+def _shift(table: Lattice, number: int, draft: Draft) -> int:
+    """By how much the file indents a found row more than the sketch."""
+    return int(table.view.indents_N[draft.at[number].at]) - indentation(table.rows[number].text)
 
 
 def _between_known(table: Lattice, number: int, draft: Draft) -> bool:
@@ -171,11 +191,13 @@ def _settle_tail(table: Lattice, header: int, rows: Rows, draft: Draft) -> Abste
     after = placed.at + (placed.kind is not Kind.NEW)
     left = [n for n in range(after, min(definition.end, len(table.view.lines))) if n not in draft.dropped]
     told = [n for n in left if worth(table.view.stripped[n]) > 0.3]
+    if {at.at for at in draft.at if at.kind is not Kind.NEW} & set(left):
+        return None  # the body goes on, after lines that stand less deep, as in a raw string
     if not told or _ends_open(table, header, last, rows):
         return None
     if any(n in table.view.header_at for n in told):
         return None  # whole definitions are never dropped because a sketch is silent about them
-    repeated = table.view.stripped[told[-1]] == table.rows[last].text.strip()
+    repeated = _is_last_line(table, header, last, told[-1], draft)
     if placed.kind is Kind.SAME and not repeated and not _ends_body(table, header, last, rows):
         return None  # the last line shown is context
     if placed.kind is Kind.SAME or _looks_finished(table, header, last, draft):
@@ -188,6 +210,13 @@ def _settle_tail(table: Lattice, header: int, rows: Rows, draft: Draft) -> Abste
         sketch_line=table.rows[last].line,
         candidates=(after,),
     )
+
+
+def _is_last_line(table: Lattice, header: int, last: int, line: int, draft: Draft) -> bool:
+    """Whether the last row is, at its depth, also the definition's last line in the file."""
+    depth = indentation(table.rows[last].text) - indentation(table.rows[header].text)
+    depth_in_file = table.view.indents_N[line] - table.view.indents_N[draft.at[header].at]
+    return table.view.stripped[line] == table.rows[last].text.strip() and depth == depth_in_file
 
 
 def _ends_body(table: Lattice, header: int, last: int, rows: Rows) -> bool:
@@ -203,9 +232,12 @@ def _ends_body(table: Lattice, header: int, last: int, rows: Rows) -> bool:
 
 def _looks_finished(table: Lattice, header: int, last: int, draft: Draft) -> bool:
     """Whether a body that is shown without its old end was rewritten to its end, not cut off."""
-    if _FINISHES.match(table.rows[last].text.strip()):
-        return True
     body = [n for n in range(header + 1, last + 1) if worth(table.rows[n].text.strip()) > 0.3]
+    text = table.rows[last].text
+    if body and indentation(text) > min(indentation(table.rows[n].text) for n in body):
+        return False
+    if _FINISHES.match(text.strip()) or closes_block(text.strip()):
+        return True
     new = [n for n in body if draft.at[n].kind is Kind.NEW]
     return len(new) >= 2 and 2 * len(new) > len(body)
 
@@ -241,7 +273,8 @@ def _settle_floating(table: Lattice, segments: Sequence[Segment], rows: Rows, dr
             continue
         if all(table.rows[n].op is not Op.SHOW and table.rows[n].op is not Op.ADD for n in numbers):
             continue
-        place = _place_of_floating(table, segment, scopes[segment.start].names, rows, draft)
+        floats = _may_float(table, segment)
+        place = _place_of_floating(table, segment, scopes[segment.start].names, rows) if floats else None
         if place is None:
             row = table.rows[segment.start]
             return Abstention(
@@ -254,9 +287,18 @@ def _settle_floating(table: Lattice, segments: Sequence[Segment], rows: Rows, dr
     return None
 
 
-def _place_of_floating(
-    table: Lattice, segment: Segment, scope: tuple[str, ...], rows: Rows, draft: Draft
-) -> int | None:
+def _may_float(table: Lattice, segment: Segment) -> bool:
+    """New definitions may go to the end of what is shown around them; statements may not, whose order matters."""
+    view = table.view
+    if not any(view.stripped):
+        return True
+    texts = (table.rows[n].text for n in range(segment.start, segment.end) if table.rows[n].text.strip())
+    first = next((text for text in texts if not text.lstrip().startswith(("@", "#", "//", "/*", "*"))), "")
+    alone = segment.start > 0 and table.rows[segment.start].block != table.rows[segment.start - 1].block
+    return not alone and (header_name(first, view.language) is not None or first.startswith("if __name__"))
+
+
+def _place_of_floating(table: Lattice, segment: Segment, scope: tuple[str, ...], rows: Rows) -> int | None:
     """Where new rows without a neighbour go: the end of what the sketch shows around them, if that is clear."""
     view = table.view
     if not any(view.stripped):
@@ -272,13 +314,13 @@ def _place_of_floating(
     matching = [d for d in view.definitions if (*d.parents, d.name)[-len(scope) :] == scope]
     if len(matching) != 1:
         return None
-    return _end_of_code(view, matching[0].header + 1, matching[0].end)
+    return _end_of_code(view, matching[0].header + 1, matching[0].end, view.indents_N[matching[0].header])
 
 
-def _end_of_code(view: FileView, start: int, end: int) -> int:
-    """The place after the last line of code in start..end, before its closing brace."""
+def _end_of_code(view: FileView, start: int, end: int, width: int | None = None) -> int:
+    """The place after the last line of code in start..end, before a closing line that stands at `width`."""
     end = min(end, len(view.lines))
     while end > start and not view.stripped[end - 1]:
         end -= 1
-    closing = end > start and view.stripped[end - 1][:1] in "})]" and start > 0
+    closing = end > start and closes_block(view.stripped[end - 1]) and view.indents_N[end - 1] == width
     return end - 1 if closing else end

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from etude.assistant.apply.file_view import FileView, header_name, indentation, worth
 from etude.assistant.apply.indent import reindent_like
 from etude.assistant.apply.lattice import Kind, Lattice, Placement
+from etude.assistant.apply.rows import Op
 from etude.assistant.apply.segments import Segment, is_same_header
-from etude.assistant.apply.sketch import Op
 
 
 def write(
@@ -17,10 +17,11 @@ def write(
     view = table.view
     inserted: dict[int, list[str]] = {}
     replaced: dict[int, str] = {}
+    sketch_lines = [row.text for row in table.rows]
     whole = _equal_pairs(table, placements, range(len(table.rows)))
     for segment in segments:
         numbers = range(segment.start, segment.end)
-        reindent = reindent_like(_equal_pairs(table, placements, numbers) or whole, view.lines)
+        reindent = reindent_like(_equal_pairs(table, placements, numbers) or whole, sketch_lines, view.lines)
         written = _without_edge_blanks(table, placements, numbers)
         for number in written:
             row, placement = table.rows[number], placements[number]
@@ -32,11 +33,18 @@ def write(
                 inserted.setdefault(placement.at, []).extend([""] * blanks)
             if placement.kind is Kind.NEW:
                 inserted.setdefault(placement.at, []).append(line)
-            elif row.op is Op.SHOW and number == numbers[0] and placement.kind is Kind.SAME:
-                continue  # the first line of a copied block often lacks its indentation
+            elif _lost_its_indentation(table, number) and placement.kind is Kind.SAME:
+                continue
             elif row.op is Op.SHOW and _differs(line, view.lines[placement.at], placement):
                 replaced[placement.at] = line
     return _assemble(view, inserted, replaced, dropped)
+
+
+def _lost_its_indentation(table: Lattice, number: int) -> bool:
+    """Whether this is the first line of a copied block, which often lacks its indentation, and has none."""
+    row = table.rows[number]
+    first = number == 0 or table.rows[number - 1].block != row.block
+    return row.op is Op.SHOW and first and not row.text[:1].isspace()
 
 
 def _opens_definition(table: Lattice, numbers: Sequence[int]) -> bool:

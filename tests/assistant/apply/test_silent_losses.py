@@ -1,0 +1,193 @@
+"""Sketches that once lost or broke code without a word; each test is named for what happened."""
+
+import pytest
+
+from etude.assistant.apply.request import AbstainReason, ApplyResult
+from etude.assistant.apply.sketch import is_same_file, resolve_path, split_files
+from tests.assistant.apply.test_engine import merged, result_of
+
+TEN = "".join(f"def step_{n}(x):\n    y = x + {n}\n    print(y, {n})\n    return y * {n}\n\n\n" for n in range(10))
+
+
+def outcome(path: str, text: str, sketch: str) -> str | AbstainReason:
+    result: ApplyResult = result_of(path, text, sketch)
+    if result.abstention:
+        return result.abstention.reason
+    assert result.patch
+    return result.patch.apply(text)
+
+
+@pytest.mark.parametrize("share", range(1, 10))
+def test_a_prefix_of_the_file_is_not_taken_for_the_whole(share: int) -> None:
+    prefix = "".join(TEN.splitlines(keepends=True)[: 6 * share]).replace("x + 0", "x + 100")
+    result = outcome("steps.py", TEN, f"```python\n{prefix}```")
+    assert result in (TEN.replace("x + 0", "x + 100"), AbstainReason.LOST_CODE)
+
+
+SMALL = """import os
+
+
+def config():
+    path = os.getcwd()
+    name = "a"
+    size = 3
+    return path, name, size
+
+
+def main():
+    print(config())
+"""
+
+
+def test_one_function_of_a_small_file_is_not_the_whole_file() -> None:
+    sketch = 'def config():\n    path = os.getcwd()\n    name = "b"\n    size = 3\n    return path, name, size\n'
+    assert merged("small.py", SMALL, f"```python\n{sketch}```") == SMALL.replace('"a"', '"b"')
+
+
+GO = """package main
+
+func config() string {
+\tname := "a"
+\tsize := 3
+\treturn name
+}
+
+func main() {
+\tprintln(config())
+}
+"""
+
+
+def test_one_function_of_a_small_go_file_is_not_the_whole_file() -> None:
+    sketch = 'func config() string {\n\tname := "b"\n\tsize := 3\n\treturn name\n}\n'
+    assert merged("main.go", GO, f"```go\n{sketch}```") == GO.replace('"a"', '"b"')
+
+
+TWO = """def f(x):
+    if x:
+        return 0
+    y = work(x)
+    log(y)
+    return y
+
+
+def g(y):
+    d = 1
+    return d
+"""
+
+
+def test_an_elision_in_a_body_before_an_outer_one_keeps_the_body() -> None:
+    sketch = """def f(x):
+    if x is None:
+        return 0
+    # ... existing code ...
+
+# ... existing code ...
+
+def g(y):
+    d = 2
+    return d
+"""
+    assert merged("two.py", TWO, sketch) == TWO.replace("if x:", "if x is None:").replace("d = 1", "d = 2")
+
+
+def test_an_elision_at_the_end_of_a_fence_keeps_the_body() -> None:
+    sketch = "```python\ndef f(x):\n    if x is None:\n        return 0\n    # ... existing code ...\n```\n\n"
+    sketch += "```python\ndef g(y):\n    d = 2\n    return d\n```"
+    assert merged("two.py", TWO, sketch) == TWO.replace("if x:", "if x is None:").replace("d = 1", "d = 2")
+
+
+@pytest.mark.parametrize("guard", ["if x is None:\n        return 0", "if x is not None:\n        return y"])
+def test_a_guard_does_not_finish_a_function(guard: str) -> None:
+    result = outcome("two.py", TWO, f"def f(x):\n    {guard}\n")
+    assert result is AbstainReason.LOST_CODE or "log(y)" in str(result)
+
+
+def test_an_elision_in_a_replacement_does_not_delete_what_it_stands_for() -> None:
+    old, new = "    y = work(x)\n    log(y)\n    return y\n", "    y = play(x)\n    # ... rest ...\n"
+    sketch = f"<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n"
+    assert outcome("two.py", TWO, sketch) is AbstainReason.LOST_CODE
+    diff = "@@ -4,3 +4,2 @@\n-    y = work(x)\n-    log(y)\n+    y = play(x)\n+    # ... rest ...\n     return y\n"
+    assert outcome("two.py", TWO, f"```diff\n{diff}```") is AbstainReason.LOST_CODE
+
+
+def test_an_ellipsis_argument_is_code() -> None:
+    text = "class A(Model):\n    name: str\n    size: int = 0\n"
+    sketch = "class A(Model):\n    name: str = Field(...)\n    size: int = 0\n"
+    assert merged("a.py", text, sketch) == sketch
+
+
+def test_a_new_stub_is_code_and_an_old_one_with_a_body_is_elided() -> None:
+    stubs = "class P(Protocol):\n    def a(self) -> int: ...\n"
+    sketch = "class P(Protocol):\n    def a(self) -> int: ...\n    def b(self) -> str: ...\n"
+    assert merged("p.py", stubs, sketch) == sketch
+    elided = "def f(x): ...\n\ndef g(y):\n    d = 3\n    return d\n"
+    assert merged("two.py", TWO, elided) == TWO.replace("d = 1", "d = 3")
+
+
+def test_headings_of_markdown_are_no_elisions() -> None:
+    text = "# Title\n\nSome words.\n\n## Use\n\nRun it.\n"
+    sketch = "Some words.\n\n## Other options\n\nMore words.\n\n## Use\n"
+    assert "## Other options\n" in merged("README.md", text, sketch)
+
+
+@pytest.mark.parametrize(
+    "comment", ["# text is truncated", "# the value is unchanged", "# same as above", "# output skipped"]
+)
+def test_comments_of_the_code_are_no_elisions(comment: str) -> None:
+    sketch = f"def g(y):\n    {comment}\n    d = 2\n    return d\n"
+    assert comment in merged("two.py", TWO, sketch)
+
+
+def test_a_makefile_without_recipes_gets_its_tabs() -> None:
+    sketch = "CC = gcc\n\nall:\n\t$(CC) main.c\n"
+    assert "\n\t$(CC) main.c\n" in merged("Makefile", "CC = gcc\n", sketch)
+
+
+def test_spaces_in_a_raw_string_of_a_tabbed_file_stay() -> None:
+    text = "package a\n\nfunc b() string {\n\tx := 1\n\treturn `\na:\n  b: 1\n`\n}\n"
+    sketch = "func b() string {\n\tx := 1\n\treturn `\na:\n  b: 1\n  c: 2\n`\n}\n"
+    assert "  b: 1\n  c: 2\n" in merged("a.go", text, sketch)
+
+
+def test_the_same_name_in_another_folder_is_another_file() -> None:
+    sketch = "```python b/config.py\ndef g(y):\n    d = 2\n    return d\n```"
+    assert outcome("a/config.py", TWO, sketch) is AbstainReason.OTHER_FILE
+    assert not is_same_file("b/config.py", "a/config.py")
+    assert resolve_path("app/admin/models.py", ["app/models.py"]) == "app/admin/models.py"
+    assert resolve_path("cart.py", ["src/cart.py"]) == "src/cart.py"
+    assert [part.path for part in split_files("`utils/cart.py`:\n```python\nx = 1\n```", ["src/cart.py"])] == [
+        "utils/cart.py"
+    ]
+
+
+def test_before_and_after_are_not_both_written() -> None:
+    text = "def h(y):\n    return y\n\n\ndef k(z):\n    return z\n"
+    before, after = "def h(y):\n    return y\n", "def h(y):\n    return y * 2\n"
+    reply = f"Current code:\n```python\n{before}```\nChange to:\n```python\n{after}```\n"
+    assert merged("h.py", text, reply) == text.replace("return y\n", "return y * 2\n")
+
+
+def test_example_usage_is_not_written_into_the_file() -> None:
+    sketch = "```python\ndef g(y):\n    d = 2\n    return d\n```\nExample usage:\n```python\nprint(g(2))\n```"
+    assert outcome("two.py", TWO, sketch) in (AbstainReason.NO_ANCHOR, TWO.replace("d = 1", "d = 2"))
+
+
+def test_a_ruby_class_variable_is_no_diff() -> None:
+    text = "class A\n  @@count = 4\n  def f\n    1\n  end\nend\n"
+    assert merged("a.rb", text, "class A\n  @@count = 5\n  # ...\nend\n") == text.replace("= 4", "= 5")
+    assert merged("b.rb", "@@count = 4\n@@size = 1\n", "@@count = 5\n@@size = 1\n") == "@@count = 5\n@@size = 1\n"
+
+
+def test_a_new_method_after_a_closing_parenthesis_stays_outside_it() -> None:
+    text = "class A:\n    def f(self):\n        return dict(\n            a=1,\n        )\n\n\nx = 1\n"
+    sketch = "class A:\n    # ...\n\n    def g(self):\n        return 2\n"
+    expected = text.replace("        )\n", "        )\n\n    def g(self):\n        return 2\n")
+    assert merged("a.py", text, sketch) == expected
+
+
+def test_a_huge_sketch_for_a_huge_file_is_refused_in_words() -> None:
+    text = "".join(f"x_{n} = {n}\n" for n in range(9000))
+    with pytest.raises(Exception, match="too long to compare"):
+        outcome("a.py", text, text.replace("x_1 = 1\n", "x_1 = 2\n"))
