@@ -27,6 +27,8 @@ ANCHOR_TOKENS = 3
 MAX_PLACES = 48
 # A guess no longer than this is looked at, whatever the caller would allow.
 LONGEST_GUESS = 256
+# A guess must promise to be this much faster than none: the promise is an estimate, a pass in vain is a loss.
+WORTH_IT = 1.15
 # Of guesses whose expected speed is this close, the longest is taken: fewer passes, and estimates are rough.
 NEAR_BEST = 0.97
 
@@ -134,7 +136,7 @@ class Drafter:
             expected += survival
             speeds.append(expected / self._costs[size])
         best = max(speeds)
-        if best == speeds[0]:
+        if best < WORTH_IT * speeds[0]:
             return 0
         return max(size for size, speed in enumerate(speeds) if speed >= NEAR_BEST * best)
 
