@@ -12,6 +12,7 @@ Shapes: N file lines, R rows; arrays with suffix _M have N + 1 entries, one for 
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ def build(rows: Sequence[Row], view: FileView) -> Lattice:
         match_RN[number] = _indented_scores(row, shifts[number], match_RN[number], view)
         if number in closing:
             match_RN[number] = _closing_scores(closing[number], match_RN[number], view)
+    for number in _edges(rows):
+        match_RN[number] = _keyed_scores(stripped[number], match_RN[number], similarity_RN[number], view)
     prices = np.array([_new_price(row, text, view) for row, text in zip(rows, stripped, strict=True)])
     for number in _edges(rows):
         prices[number] += (
@@ -321,6 +324,50 @@ def _match_scores(
             score_N[header] = _NEVER
     least = _EARLIER_SCOPE if row.op is Op.SHOW else _OTHER_SCOPE
     return np.where(compatible_N < least, _NEVER, np.where(score_N > 0, score_N * compatible_N, score_N))
+
+
+def _keyed_scores(stripped: str, match_N: np.ndarray, similarity_N: np.ndarray, view: FileView) -> np.ndarray:
+    """Next to an elision a row is the changed form of a line only if both are about the same thing.
+
+    A new entry resembles the entries before it; without this it would replace the last one.
+    """
+    candidates = np.flatnonzero((match_N > _NEVER) & (similarity_N < 100))
+    strangers = [line for line in candidates if not _same_thing(stripped, view.stripped[line], view)]
+    if not strangers:
+        return match_N
+    keyed = match_N.copy()
+    keyed[strangers] = _NEVER
+    return keyed
+
+
+def _same_thing(one: str, other: str, view: FileView) -> bool:
+    """Whether two lines define, assign or import the same, or one is the other with something added."""
+    short, long = sorted((one.rstrip(",;:{ "), other.rstrip(",;:{ ")), key=len)
+    if len(short) > 3 and (long.startswith(short) or long.endswith(short)):
+        return True
+    key = _key_of(one)
+    if key is not None and key == _key_of(other):
+        return True
+    opening = _TAG.match(one) or _KEYWORD.match(one)
+    if not opening or not other.startswith(opening[0]) or opening[0].strip() in _COME_IN_NUMBERS:
+        return False
+    return sum(line.startswith(opening[0]) for line in view.stripped) == 1
+
+
+def _key_of(line: str) -> str | None:
+    """What a line is about: "x" for "x = 1" and "x: int = 2", "from a import" for "from a import b", a docstring."""
+    if line.startswith(('"""', "'''")):
+        return line[:3]
+    found = _IMPORTS.match(line) or _KEYED.match(line)
+    return header_name(line) or (found["key"].strip() if found else None)
+
+
+_TAG = re.compile(r"^<\w+")
+_KEYWORD = re.compile(r"^[A-Za-z]+ ")
+# What begins one of several entries of a kind, even where there is only one so far.
+_COME_IN_NUMBERS = frozenset({"elif", "else", "case", "except", "catch", "when", "and", "or", "import", "from", "use"})
+_IMPORTS = re.compile(r"^(?P<key>from\s+\S+\s+import\b|use\s+[\w:]+::)")
+_KEYED = re.compile(r"^(?P<key>[\w.\"'\[\]$@-]+(?:\s+[\w.]+)?)\s*(?:[:+*/|&-]?=(?!=)|:(?!:))")
 
 
 def _is_new_header(row: Row, view: FileView) -> bool:

@@ -12,7 +12,9 @@ from etude.assistant.apply.rows import Op, Row, Rows
 
 # Lines of code from an end of the sketch in which an end of the file must stand …
 _NEAR = 6
-# … or percent of similarity of their first lines.
+# … and share of the file's lines of code that the sketch must have.
+_MOST = 0.7
+# Or percent of similarity of their first lines.
 _ALIKE = 60
 
 
@@ -85,13 +87,25 @@ def spells_whole_file(rows: Rows, view: FileView) -> bool:
     known = Counter(told)
     shared = sum(min(count, known[line]) for line, count in Counter(shown).items())
     begins = told[0] in shown[:_NEAR] or fuzz.ratio(told[0], shown[0]) >= _ALIKE
-    ends = any(line in shown[-_NEAR:] for line in told[-2:]) or _shows_last_definition(rows, view)
-    return begins and ends and shared >= 0.5 * len(told)
+    ends = all(line in shown[-_NEAR:] for line in told[-2:])
+    if _ends_with_definition(view):
+        ends = _shows_last_definition(rows, view) or _renames_last_definition(rows, view, told, shown)
+    return begins and ends and shared >= _MOST * len(told)
+
+
+def _ends_with_definition(view: FileView) -> bool:
+    last = max((definition.end for definition in view.definitions), default=None)
+    return last is not None and not any(view.stripped[last:])
 
 
 def _shows_last_definition(rows: Rows, view: FileView) -> bool:
-    """Whether the file ends with a definition that the sketch shows under its name, as when its body is rewritten."""
-    last = max(view.definitions, key=lambda definition: (definition.end, -definition.start), default=None)
-    if last is None or any(view.stripped[last.end :]):
-        return False
+    """Whether the sketch shows the last definition of the file under its name, whatever became of its body."""
+    last = max(view.definitions, key=lambda definition: (definition.start, -definition.end))
     return any(header_name(row.text, view.language) == last.name for row in rows.rows)
+
+
+def _renames_last_definition(rows: Rows, view: FileView, told: list[str], shown: list[str]) -> bool:
+    """Whether the sketch ends with a definition of a new name whose last lines are those of the file's last one."""
+    names = [name for row in rows.rows if (name := header_name(row.text, view.language))]
+    known = {definition.name for definition in view.definitions}
+    return bool(names) and names[-1] not in known and fuzz.ratio("\n".join(told[-3:]), "\n".join(shown[-3:])) >= _ALIKE

@@ -14,6 +14,8 @@ from etude.assistant.apply.writing import write
 
 # So many lines of code are not taken to be deleted because two rows stand side by side in the sketch.
 _MANY_LINES = 9
+# Entries of data and markup stand in any order, so that one is not shown does not mean that it goes.
+_DATA = frozenset({None, "json", "css", "html"})
 # A statement after which a body has nothing more to say.
 _FINISHES = re.compile(r"(?:return|raise|throw)\b")
 
@@ -124,7 +126,8 @@ def _silently_dropped(table: Lattice, number: int, passed: range, draft: Draft) 
     told = [line for line in passed if worth(table.view.stripped[line]) > 0.3]
     if not told or table.rows[number].removed_before:
         return None
-    if not _moved_aside(table, number, draft) and (len(told) < _MANY_LINES or not _between_known(table, number, draft)):
+    most = 0 if table.view.language in _DATA else _MANY_LINES - 1
+    if not _moved_aside(table, number, draft) and (len(told) <= most or not _between_known(table, number, draft)):
         return None
     return Abstention(
         reason=AbstainReason.LOST_CODE,

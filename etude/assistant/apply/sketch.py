@@ -39,11 +39,14 @@ class _Block:
     closed: bool = True
 
 
+_MARKDOWN = frozenset({"markdown", "md", "mdx", "rst"})
+# "Change the port to 8080:" above a sketch that is not fenced.
+_INTRODUCTION = re.compile(r"^[A-Z][\w'`]*(?:\s+[^\s=(){}\[\];#]+){2,}:$")
 _FENCE = re.compile(r"^\s{0,3}(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*)$")
 _DIFF_FILE = re.compile(r"^(?:---|\+\+\+)\s+(?P<path>[^\t\n]+?)(?:\t.*)?\s*$")
 _DIFF_START = re.compile(r"^diff --git a/(?P<path>.+?) b/.*$")
 _PATH_LINE = re.compile(
-    r"^\W*(?:(?:in|file|filename|path|update|updated|edit|modify|create|new file|and)\b[\s:`*]*)*"
+    r"^[^\w./~\\]*(?:(?:in|file|filename|path|update|updated|edit|modify|create|new file|and)\b[\s:`*]*)*"
     rf"{PATH}[\s`*:)\]]*(?:\([^)]*\))?[\s:.]*$",
     re.IGNORECASE,
 )
@@ -147,22 +150,31 @@ def _blocks(text: str) -> list[_Block]:
         if not fence:
             at += 1
             continue
-        end = _fence_end(lines, at, fence["marks"])
         tag, path = _read_info(fence["info"].strip())
+        end = _fence_end(lines, at, fence["marks"], tag)
         body = tuple(lines[at + 1 : end])
         path = path or _path_above(lines, at, unfenced_from) or _path_inside(body)
         blocks.append(_Block(lines=body, first_line=at + 1, tag=tag, path=path, closed=end < len(lines)))
         at = unfenced_from = end + 1
     if blocks:
         return blocks
-    return [_Block(lines=tuple(lines), first_line=0, path=_path_inside(tuple(lines)))]
+    first = 1 if _INTRODUCTION.match(lines[0]) and len(lines) > 1 else 0
+    return [_Block(lines=tuple(lines[first:]), first_line=first, path=_path_inside(tuple(lines[first:])))]
 
 
-def _fence_end(lines: Sequence[str], start: int, marks: str) -> int:
+def _fence_end(lines: Sequence[str], start: int, marks: str, tag: str) -> int:
+    """The line that closes a fence; in Markdown, fences with a tag open others inside."""
+    depth = 0
     for at in range(start + 1, len(lines)):
         fence = _FENCE.match(lines[at])
-        if fence and not fence["info"].strip() and fence["marks"][0] == marks[0] and len(fence["marks"]) >= len(marks):
+        if not fence or fence["marks"][0] != marks[0] or len(fence["marks"]) < len(marks):
+            continue
+        if fence["info"].strip():
+            depth += tag.lower() in _MARKDOWN
+        elif depth == 0:
             return at
+        else:
+            depth -= 1
     return len(lines)
 
 

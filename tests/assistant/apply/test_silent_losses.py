@@ -191,3 +191,47 @@ def test_a_huge_sketch_for_a_huge_file_is_refused_in_words() -> None:
     text = "".join(f"x_{n} = {n}\n" for n in range(9000))
     with pytest.raises(Exception, match="too long to compare"):
         outcome("a.py", text, text.replace("x_1 = 1\n", "x_1 = 2\n"))
+
+
+ENTRIES = {
+    "urls.py": ('urlpatterns = [\n    path("a/", a),\n    path("b/", b),\n]\n', '    path("c/", c),\n', "]\n"),
+    "shapes.py": ("class A:\n    size: int = 1\n    name: str = ''\n\n\nx = 1\n", "    weight: int = 2\n", ""),
+    "flags.py": (
+        'p = make()\np.add("--a", type=int)\np.add("--b", type=int)\nrun(p)\n',
+        'p.add("--c", type=int)\n',
+        "run(p)\n",
+    ),
+    "table.js": ("const t = {\n  a: 1,\n  b: 2,\n};\n", "  c: 3,\n", "};\n"),
+}
+
+
+@pytest.mark.parametrize("path", ENTRIES)
+def test_a_new_entry_after_an_elision_does_not_replace_the_last_one(path: str) -> None:
+    text, entry, after = ENTRIES[path]
+    first = text.splitlines(keepends=True)[0]
+    result = outcome(path, text, f"{first}    # ... existing entries ...\n{entry}{after}")
+    assert isinstance(result, AbstainReason) or all(line in result for line in text.splitlines())
+    assert path == "shapes.py" or (isinstance(result, str) and f"{entry}{after}" in result)
+
+
+def test_a_part_of_a_json_object_does_not_drop_the_others() -> None:
+    text = '{\n  "name": "a",\n  "version": "1",\n  "scripts": {\n    "test": "x"\n  }\n}\n'
+    sketch = '{\n  "scripts": {\n    "test": "y"\n  }\n}\n'
+    result = outcome("package.json", text, sketch)
+    assert isinstance(result, AbstainReason) or '"version"' in result
+
+
+def test_fences_inside_markdown_do_not_end_it() -> None:
+    text = "# Tool\n\nUse it.\n\n## Licence\n\nMIT\n"
+    sketch = "```markdown\n# Tool\n\nUse it.\n\n```bash\nmake\n```\n\nDone.\n\n## Licence\n```\n"
+    assert "```bash\nmake\n```\n\nDone.\n" in merged("README.md", text, sketch)
+
+
+def test_an_introduction_without_a_fence_is_not_written_into_the_file() -> None:
+    assert merged("a.yaml", "a: 1\nb: 2\n", "Change b to 5:\na: 1\nb: 5\n") == "a: 1\nb: 5\n"
+
+
+def test_a_path_above_a_fence_keeps_its_first_dot() -> None:
+    reply = "`.github/workflows/ci.yml`\n```yaml\na: 1\n```"
+    assert [part.path for part in split_files(reply, [".github/workflows/ci.yml"])] == [".github/workflows/ci.yml"]
+    assert [part.path for part in split_files("../out.py\n```python\nx = 1\n```")] == ["../out.py"]
