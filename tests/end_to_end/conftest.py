@@ -29,7 +29,9 @@ CHROMIUM_ARGS = [
 expect.set_options(timeout=8_000)
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while Playwright is open its event loop counts as running, and every asyncio.run() of the
+# tests after these would fail.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if chromium is None:
