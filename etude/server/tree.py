@@ -35,9 +35,12 @@ async def list_files(root: Path, *, max_files: int = MAX_FILES) -> Listing:
 def list_folder(root: Path, relative: str) -> FolderListing:
     """One folder's entries, folders first; "" is the root."""
     folder = within(root, relative) if relative else root
-    if not folder.is_dir():
-        raise FileUnusable(f"{relative} is not a folder. Choose one from the tree.")
-    entries = sorted(_entries(folder), key=lambda entry: (not entry.is_folder, entry.name.lower()))
+    try:
+        entries = sorted(_entries(folder), key=lambda entry: (not entry.is_folder, entry.name.lower()))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileUnusable(f"{relative} is not a folder. Choose one from the tree.") from None
+    except OSError as error:
+        raise FileUnusable(f"{relative or 'The folder'} cannot be listed: {error.strerror}.") from error
     return FolderListing(
         path=relative, entries=entries[:MAX_FOLDER_ENTRIES], truncated=len(entries) > MAX_FOLDER_ENTRIES
     )
@@ -46,16 +49,25 @@ def list_folder(root: Path, relative: str) -> FolderListing:
 def _entries(folder: Path) -> Iterator[FolderEntry]:
     with os.scandir(folder) as scan:
         for entry in scan:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name != ".git" and (is_folder or entry.is_file()):
-                yield FolderEntry(name=entry.name, is_folder=is_folder)
+            if entry.name != ".git" and _is_sendable(entry.name):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder or _is_file(entry):
+                    yield FolderEntry(name=entry.name, is_folder=is_folder)
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads round in a circle, or where we may not look
+        return False
 
 
 async def _git_files(root: Path) -> list[str] | None:
     """Tracked and untracked files that are not ignored; None outside a repository or without git."""
-    # A repository's own configuration may name a program to watch files; listing must not run it.
+    # A repository's own configuration may name programs, to watch files or to fetch what is missing; listing must
+    # not run them.
     command = ["git", "-C", str(root), "-c", "core.fsmonitor=false", "ls-files", "-coz", "--exclude-standard"]
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=environment
@@ -75,7 +87,7 @@ async def _git_files(root: Path) -> list[str] | None:
 
 def _existing(root: Path, paths: list[str]) -> list[str]:
     """Git also names deleted files and submodules; names that are not UTF-8 cannot travel."""
-    return sorted(path for path in paths if _is_sendable(path) and (root / path).is_file())
+    return sorted(path for path in paths if _is_sendable(path) and os.path.isfile(root / path))  # noqa: PTH113
 
 
 def _is_sendable(path: str) -> bool:
