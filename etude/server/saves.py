@@ -1,13 +1,14 @@
 """Reading and saving for the page, and taking a save back."""
 
+import threading
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from etude.errors import FileChanged, InputError, OutsideRoot
+from etude.errors import FileChanged, InputError
 from etude.server.page_text import from_page, to_page
 from etude.server.wire import OpenedFile
-from etude.workspace.files import TextFile, create, read_text_file, save, within
+from etude.workspace.files import TextFile, create, read_text_file, remove, save, within
 
 # Enough to take back an afternoon; the oldest are forgotten.
 MAX_KEPT_SAVES = 100
@@ -30,6 +31,8 @@ class Saves:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._kept: deque[Saved] = deque(maxlen=MAX_KEPT_SAVES)
+        # Two requests that both saw the file as it was read must not both save it.
+        self._one_at_a_time = threading.Lock()
 
     def open(self, path: str) -> OpenedFile:
         return self._opened(path, read_text_file(self._place(path)))
@@ -39,6 +42,22 @@ class Saves:
 
     def save(self, path: str, page_text: str, base_sha256: str) -> OpenedFile:
         """Write what the page shows; raises FileChanged unless the file is still the one it was read from."""
+        with self._one_at_a_time:
+            return self._save(path, page_text, base_sha256)
+
+    def create(self, path: str, page_text: str) -> OpenedFile:
+        """Write a new file, and the folders it lies in."""
+        with self._one_at_a_time:
+            created = create(self._place(path), page_text, make_folders=True)
+            self._keep(Saved(path=path, before=None, sha256_after=created.sha256))
+            return self._opened(path, created)
+
+    def undo(self, path: str) -> OpenedFile | None:
+        """Take the last save of `path` back; None when that save had created the file."""
+        with self._one_at_a_time:
+            return self._undo(path)
+
+    def _save(self, path: str, page_text: str, base_sha256: str) -> OpenedFile:
         file = read_text_file(self._place(path))
         if file.sha256 != base_sha256:
             raise FileChanged(
@@ -50,16 +69,7 @@ class Saves:
             self._keep(Saved(path=path, before=file, sha256_after=saved.sha256))
         return self._opened(path, saved)
 
-    def create(self, path: str, page_text: str) -> OpenedFile:
-        """Write a new file, and the folders it lies in."""
-        place = self._place(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        created = create(place, page_text)
-        self._keep(Saved(path=path, before=None, sha256_after=created.sha256))
-        return self._opened(path, created)
-
-    def undo(self, path: str) -> OpenedFile | None:
-        """Take the last save of `path` back; None when that save had created the file."""
+    def _undo(self, path: str) -> OpenedFile | None:
         last = self._last(path)
         if last is None:
             raise InputError(f"{path} was not saved from here since etude was started; there is nothing to undo.")
@@ -67,7 +77,7 @@ class Saves:
         if now.sha256 != last.sha256_after:
             raise FileChanged(f"{path} was changed by someone else since it was saved here; the save was not undone.")
         if last.before is None:
-            now.path.unlink()
+            remove(now)
         else:
             now = save(now, last.before.text)
         self._kept.remove(last)
@@ -86,8 +96,6 @@ class Saves:
             self._kept.popleft()
 
     def _place(self, path: str) -> Path:
-        if any(part.lower() == ".git" for part in path.replace("\\", "/").split("/")):
-            raise OutsideRoot(f"{path!r} is git's own; etude does not touch it.")
         return within(self._root, path)
 
 

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +26,9 @@ from etude.errors import FileChanged, FileNotWritable, FileUnusable, OutsideRoot
 
 # Source files end far below this; what is larger is data, and every request would carry it to a model.
 MAX_BYTES = 10_000_000
+
+# Far beyond any real one; the parts of a path are walked one by one.
+MAX_PATH_CHARACTERS = 1_000
 
 # A FIFO or a terminal must not hold us up between the look at its type and the reading.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -109,35 +112,66 @@ def save(file: TextFile, text: str) -> TextFile:
     return replace(file, text=text, sha256=sha256, mode=mode, num_links=1)
 
 
-def create(path: Path, text: str) -> TextFile:
-    """Write a new file whose folder exists; raises FileNotWritable rather than overwrite one."""
+def create(path: Path, text: str, *, make_folders: bool = False) -> TextFile:
+    """Write a new file; raises FileNotWritable rather than overwrite one, or when its folder is missing."""
     data = _encode(path, text)
-    with _writing(path), _temporary(path.parent, 0o666) as temporary:
+    with (
+        _writing(path),
+        _made_folders(path.parent) if make_folders else nullcontext(),
+        _temporary(path.parent, 0o666) as temporary,
+    ):
         _fill(temporary, data)
         _rename_to_new(temporary, path)
     _sync_folder(path.parent)
     return read_text_file(path, max_bytes=max(MAX_BYTES, len(data)))
 
 
+def remove(file: TextFile) -> None:
+    """Delete the file under the name it was read by; raises FileChanged or FileNotWritable and leaves it as it is."""
+    _check_unchanged(file)
+    with _writing(file.path):
+        file.path.unlink()
+
+
 def within(root: Path, relative: str) -> Path:
     """`root`/`relative`, for a path that came over a wire; raises OutsideRoot for any that leaves the root.
 
     Symlinks may point anywhere inside the root. The path need not exist; "." and "" name no file in it.
+    Git's own folder counts as outside: what is written there, git runs.
     """
-    shown = repr(relative)
-    if not relative or "\0" in relative:
+    shown = repr(relative) if len(relative) <= MAX_PATH_CHARACTERS else f"{relative[:40]!r}…"
+    if not relative or "\0" in relative or len(relative) > MAX_PATH_CHARACTERS:
         raise OutsideRoot(f"{shown} is not a path. Name a file relative to the opened folder.")
     named = Path(relative)
     if named.is_absolute() or named.drive or not named.parts or ".." in named.parts:
         raise OutsideRoot(f"{shown} is not inside the opened folder. Name a file in it, without '..'.")
     real_root = Path(os.path.realpath(root))
     try:
-        real_path = Path(os.path.realpath(real_root / named))
-    except ValueError as error:
-        raise OutsideRoot(f"{shown} is not a path on this system: {error}.") from None
+        real_path = _real_path(real_root / named)
+    except (ValueError, OSError) as error:
+        raise OutsideRoot(f"{shown} is not a path on this system: {_reason(error)}.") from None
     if not real_path.is_relative_to(real_root):
         raise OutsideRoot(f"{shown} is a link that leaves the opened folder. Open the folder it points to instead.")
+    if any(map(_is_of_git, (*relative.replace("\\", "/").split("/"), *real_path.relative_to(real_root).parts))):
+        raise OutsideRoot(f"{shown} is git's own; etude does not touch it.")
     return real_root / named
+
+
+def _real_path(path: Path) -> Path:
+    """With symlinks followed as far as the path exists; raises OSError for one that cannot, such as a loop."""
+    real_path = Path(os.path.realpath(path))
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        real_path.lstat()
+    return real_path
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _is_of_git(part: str) -> bool:
+    """Also as Windows and macOS would read the name: any case, dots and blanks at its end, a short name."""
+    return part.split(":")[0].rstrip(". ").lower() in (".git", "git~1")
 
 
 # Reading.
@@ -259,6 +293,21 @@ def _check_unchanged(file: TextFile) -> None:
         raise FileChanged(f"{file.path} now points to {now}, not to {file.real_path}. {again}")
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise FileChanged(f"{file.path} was changed by someone else since it was read. {again}")
+
+
+@contextmanager
+def _made_folders(folder: Path) -> Generator[None]:
+    """The folder and those above it, made where they are missing, and gone again when the block fails."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        for place in reversed(missing):
+            place.mkdir(exist_ok=True)
+        yield
+    except BaseException:
+        for place in missing:
+            with suppress(OSError):
+                place.rmdir()
+        raise
 
 
 @contextmanager

@@ -1,7 +1,10 @@
 """Reading, saving, undoing and listing over HTTP."""
 
+import asyncio
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,65 @@ def test_a_stale_save_is_a_conflict_and_writes_nothing(start_server):
     assert answer.json()["error"] == "FileChanged"
     assert "a.py was changed on disk" in answer.json()["message"]
     assert file.read_text() == "x = 'someone else'\n"
+
+
+# Two requests that save the same state; each waits, just before its rename, for the other to come as far.
+SAVES_AT_ONCE = """
+import contextlib, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from etude.errors import FileChanged
+from etude.server.saves import Saves
+
+saves, both = Saves(Path(sys.argv[1])), threading.Barrier(2)
+base = saves.open("a.py").sha256
+
+def meet(name, args):
+    if name == "os.rename":
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=1)
+
+def save(text):
+    try:
+        saves.save("a.py", text, base)
+    except FileChanged:
+        return "refused"
+    return "saved"
+
+sys.addaudithook(meet)
+with ThreadPoolExecutor(2) as pool:
+    print(*sorted(pool.map(save, ["one", "two"])))
+"""
+
+
+def test_of_two_saves_at_once_from_one_state_only_one_is_done(tmp_path):
+    (tmp_path / "a.py").write_text("zero")
+    command = [sys.executable, "-c", SAVES_AT_ONCE, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "refused saved\n"
+
+
+@pytest.mark.parametrize("path", ["a.py/new.py", "loop/new.py", "n" * 300, "d/" * 1500 + "x.py"])
+def test_an_impossible_path_is_refused_and_no_failure_of_etude(start_server, path):
+    server = start_server()
+    (server.root / "a.py").write_text("x = 1\n")
+    (server.root / "loop").symlink_to("loop")
+    with server.client() as client:
+        answers = [client.get("/api/file", params={"path": path}), _save(client, path, "x", None)]
+        answers += [client.get("/api/folder", params={"path": path})]
+        answers += [client.post("/api/split", json={"reply": f"```py:{path}\nx = 1\n```\n"})]
+    assert {answer.status_code for answer in answers[:3]} <= {403, 422}
+    assert answers[3].status_code in (200, 403)
+    assert sorted(path.name for path in server.root.iterdir()) == ["a.py", "loop"]
+
+
+def test_a_folder_is_listed_without_names_that_cannot_travel(start_server):
+    server = start_server()
+    _write(server.root, "a.py", os.fsdecode(b"caf\xe9.py"))
+    (server.root / "loop").symlink_to("loop")
+    with server.client() as client:
+        answer = client.get("/api/folder")
+        assert client.get("/api/files").json()["files"] == ["a.py"]
+    assert [entry["name"] for entry in answer.json()["entries"]] == ["a.py"]
 
 
 def test_undo_takes_saves_back_one_by_one_to_the_very_bytes(start_server):
@@ -141,6 +203,38 @@ def test_listing_runs_no_program_that_the_repository_names(start_server):
     assert not (server.root / "sprung").exists()
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_listing_fetches_nothing_from_where_the_repository_says(start_server):
+    """A repository that lacks a folder's object can name a program that is to bring it."""
+    server = start_server()
+    git = ["git", "-C", str(server.root), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    sprung, lacking = server.root.parent / "sprung", server.root / "lacking"
+    _write(server.root, "folder/a.py", "top.py")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    subprocess.run([*git, "clone", "-q", "--no-hardlinks", ".", str(lacking)], check=True)
+    git[2] = str(lacking)
+    subprocess.run([*git, "sparse-checkout", "set", "--cone", "--sparse-index", "none"], check=True)
+    found = subprocess.run(
+        [*git, "rev-parse", "HEAD:folder"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    evil = {"promisor": "true", "url": str(server.root), "uploadpack": f"touch '{sprung}'; git-upload-pack"}
+    settings = {"core.repositoryformatversion": "1", "extensions.partialClone": "evil", "protocol.file.allow": "always"}
+    for key, value in (settings | {f"remote.evil.{key}": value for key, value in evil.items()}).items():
+        subprocess.run([*git, "config", key, value], check=True)
+    packs = lacking / ".git" / "objects" / "pack"
+    for attempt in ("git itself", "etude"):
+        (lacking / ".git" / "objects" / found[:2] / found[2:]).unlink(missing_ok=True)
+        shutil.rmtree(packs, ignore_errors=True)
+        if attempt == "etude":
+            assert "top.py" in asyncio.run(tree.list_files(lacking)).files
+        else:
+            subprocess.run([*git, "ls-files"], capture_output=True, check=False)
+            assert sprung.exists(), "the trap does not work, so this test shows nothing"
+            sprung.unlink()
+    assert not sprung.exists()
+
+
 def test_a_plain_folder_is_walked_without_what_tools_made(start_server):
     server = start_server()
     _write(server.root, "a.py", "b/c.py", "node_modules/x/y.js", "__pycache__/a.pyc")
@@ -159,8 +253,6 @@ async def _listing(root: Path, max_files: int):
 
 
 def test_a_folder_with_too_many_files_is_listed_folder_by_folder(tmp_path):
-    import asyncio
-
     _write(tmp_path, *(f"many/{number}.txt" for number in range(12)), "z.py")
     listing = asyncio.run(_listing(tmp_path, 10))
     assert (listing.files, listing.too_many) == ([], True)

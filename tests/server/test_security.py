@@ -152,7 +152,8 @@ def test_a_huge_body_is_refused_whether_or_not_it_says_its_length(start_server):
 
 def test_a_huge_socket_message_closes_the_socket_and_not_the_server(start_server):
     server = start_server()
-    with pytest.raises(ConnectionClosed, match="too big"), server.socket() as socket:
+    # It may close while we still send, and then the reason does not get through.
+    with pytest.raises(ConnectionClosed, match=r"too big|no close frame"), server.socket() as socket:
         socket.connection.send("x" * (MAX_BODY_BYTES + 1))
         while True:
             socket.connection.recv(timeout=20)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.errors import FileChanged, FileNotWritable, FileUnusable, OutsideRoot
-from etude.workspace.files import create, read_text_file, save, within
+from etude.workspace.files import create, read_text_file, remove, save, within
 
 BOM = b"\xef\xbb\xbf"
 AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away or mount")
@@ -299,7 +299,7 @@ def test_a_limit_on_file_sizes_leaves_the_old_file(file: Path) -> None:
 SAVES_AND_DIES = """
 import os, signal, sys
 from pathlib import Path
-from etude.workspace.files import read_text_file, save
+from etude.workspace.files import read_text_file, remove, save
 path, event, old, new = Path(sys.argv[1]), sys.argv[2], "old\\n" * 100_000, "new\\n" * 100_000
 file = read_text_file(path)
 sys.addaudithook(lambda name, args: name == event and os.kill(os.getpid(), signal.SIGKILL))
@@ -319,7 +319,7 @@ def test_kill_9_in_the_middle_of_a_save_leaves_a_whole_file(file: Path, event: s
 SAVES_FOREVER = """
 import sys
 from pathlib import Path
-from etude.workspace.files import read_text_file, save
+from etude.workspace.files import read_text_file, remove, save
 file = read_text_file(Path(sys.argv[1]))
 while True:
     for letter in "ab":
@@ -352,7 +352,7 @@ SAVES_WHILE_ANOTHER_WRITES = """
 import sys
 from pathlib import Path
 from etude.errors import FileChanged
-from etude.workspace.files import read_text_file, save
+from etude.workspace.files import read_text_file, remove, save
 path = Path(sys.argv[1])
 file = read_text_file(path)
 sys.addaudithook(lambda name, args: name == "os.utime" and path.write_text("theirs\\n", "utf-8"))
@@ -403,6 +403,23 @@ def test_a_new_file_needs_its_folder(tmp_path: Path) -> None:
         create(tmp_path / "missing" / "new.py", "")
 
 
+def test_folders_made_for_a_new_file_that_could_not_be_written_are_gone_again(tmp_path: Path, file: Path) -> None:
+    for place in (tmp_path / "a" / "b" / ("n" * 300), file / "new.py"):
+        with pytest.raises(FileNotWritable):
+            create(place, "", make_folders=True)
+    assert names(tmp_path) == ["pay.py"]
+    assert create(tmp_path / "a" / "b" / "new.py", "x\n", make_folders=True).text == "x\n"
+
+
+def test_a_file_is_removed_only_as_it_was_read(file: Path) -> None:
+    read = read_text_file(file)
+    file.write_text("theirs\n", "utf-8")
+    with pytest.raises(FileChanged):
+        remove(read)
+    remove(read_text_file(file))
+    assert names(file.parent) == []
+
+
 # Paths from a wire.
 
 
@@ -420,6 +437,26 @@ def test_paths_inside_the_root_are_allowed(tmp_path: Path, relative: str) -> Non
 def test_paths_that_leave_the_root_are_refused(tmp_path: Path, relative: str) -> None:
     with pytest.raises(OutsideRoot):
         within(tmp_path, relative)
+
+
+@pytest.mark.parametrize(
+    "relative", [".git", ".git/config", "a/.GIT/hooks/x", "alias/config", ".git./x", ".git::$INDEX_ALLOCATION/x"]
+)
+def test_gits_own_folder_counts_as_outside(tmp_path: Path, relative: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "alias").symlink_to(".git")
+    with pytest.raises(OutsideRoot, match="git's own"):
+        within(tmp_path, relative)
+    assert within(tmp_path, ".github/x.yml") == tmp_path / ".github" / "x.yml"
+    assert within(tmp_path / ".git", "x") == tmp_path / ".git" / "x"
+
+
+@pytest.mark.parametrize("relative", ["n" * 300, "d/" * 2000 + "x.py", "loop/x.py"])
+def test_paths_that_no_system_can_hold_are_refused_in_short(tmp_path: Path, relative: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OutsideRoot) as refused:
+        within(tmp_path, relative)
+    assert len(str(refused.value)) < 500
 
 
 def test_links_may_move_inside_the_root_only(tmp_path: Path) -> None:
