@@ -9,6 +9,7 @@ A model's hash decides whether it is the right one, whatever carried it here. Br
     models/smollm2-135m/record.json     written last; without it the folder is not a model
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -228,9 +229,17 @@ def require(name: str) -> Path:
 
 def models() -> list[ModelState]:
     """Every model of the catalog, then the imported ones by name."""
-    folders = models_folder().glob("*/record.json")
-    imported = sorted({folder.parent.name for folder in folders} - {entry.name for entry in CATALOG})
+    known = {entry.name for entry in CATALOG}
+    imported = sorted(name for name in _folder_names() if name not in known and read_record(name))
     return [state_of(name) for name in [entry.name for entry in CATALOG] + imported]
+
+
+def _folder_names() -> list[str]:
+    """Folders that can be a model's; whatever else lies in the cache is none of our business."""
+    try:
+        return [folder.name for folder in models_folder().iterdir() if _NAME.fullmatch(folder.name)]
+    except OSError:
+        return []
 
 
 def state_of(name: str) -> ModelState:
@@ -248,10 +257,18 @@ def state_of(name: str) -> ModelState:
         licence=known.licence,
         origin=known.origin,
         download_bytes=entry.size_bytes if entry else record.original_bytes if record else 0,
-        disk_bytes=sum(file.stat().st_size for file in folder.glob("*") if file.is_file()),
+        disk_bytes=_disk_bytes(folder),
         status=status,
         path=folder / "ready.gguf" if whole else None,
     )
+
+
+def _disk_bytes(folder: Path) -> int:
+    """What a person gains by removing the folder; 0 where we may not look."""
+    try:
+        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    except OSError:
+        return 0
 
 
 def read_record(name: str) -> Record | None:
@@ -267,8 +284,11 @@ def write_record(record: Record) -> None:
     """Last step of bringing a model here; atomic."""
     folder = model_folder(record.name)
     temporary = folder / f"record.json.{os.getpid()}"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
-    temporary.replace(folder / "record.json")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        temporary.replace(folder / "record.json")
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def verify(name: str) -> bool:
@@ -299,7 +319,8 @@ def _is_untouched(record: Record, folder: Path) -> bool:
         return True
     if not _has_recorded_bytes(record, ready):
         return False
-    if os.access(folder, os.W_OK):
+    # Only a short cut for the next time: a full or read-only disk does not keep the model from being used.
+    with contextlib.suppress(OSError):
         write_record(replace(record, ready_mtime_ns=stat.st_mtime_ns))
     return True
 

@@ -63,6 +63,24 @@ def test_an_imported_model_is_listed_after_the_catalog(imported: Path) -> None:
     assert require("mine") == installed("mine") == imported
 
 
+def test_other_folders_in_the_cache_do_not_stop_the_listing(imported: Path) -> None:
+    for name in ("My Model", ".cache", "half"):
+        (imported.parent.parent / name).mkdir()
+        (imported.parent.parent / name / "record.json").write_text("{}", "utf-8")
+    assert [state.name for state in models()] == [*(entry.name for entry in CATALOG), "mine"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may look everywhere")
+@pytest.mark.parametrize("mode", [0o000, 0o600])
+def test_a_folder_that_may_not_be_entered_is_no_crash(imported: Path, mode: int) -> None:
+    imported.parent.chmod(mode)
+    try:
+        assert state_of("smollm2-135m").status is Status.MISSING
+        assert [state.name for state in models()] == [entry.name for entry in CATALOG]
+    finally:
+        imported.parent.chmod(0o700)
+
+
 def test_a_changed_file_is_corrupt_with_the_way_out(imported: Path) -> None:
     data = bytearray(imported.read_bytes())
     data[-40] ^= 1
