@@ -278,6 +278,68 @@ def test_a_reply_cannot_write_outside_the_folder(folder: Path, named: str) -> No
     assert not list(folder.parent.rglob("outside.py"))
 
 
+@pytest.mark.parametrize("named", [".git/config", ".git/hooks/post-checkout", "sub/.GIT/config", "alias/config"])
+def test_a_reply_cannot_write_into_gits_own_folder(folder: Path, named: str) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    (folder / "alias").symlink_to(".git")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    diff = f"```diff\n--- /dev/null\n+++ b/{named}\n@@ -0,0 +1 @@\n+[core]\n```\n"
+    done = etude("apply", "--yes", cwd=folder, stdin=diff)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "git's own" in done.stderr
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("pay.py/new.py", "a file, not a folder"),
+        ("loop/new.py", "not a path on this system"),
+        ("n" * 300 + ".py", "too long"),
+        ("d/" * 1500 + "new.py", "is not a path"),
+    ],
+)
+def test_a_reply_with_an_impossible_path_is_refused_in_a_sentence(folder: Path, named: str, said: str) -> None:
+    (folder / "loop").symlink_to("loop")
+    done = etude("apply", "--yes", cwd=folder, stdin=f"```python:{named}\nx = 1\n```\n")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["loop", "pay.py"]
+
+
+def test_a_name_too_long_for_the_system_is_a_sentence(folder: Path) -> None:
+    done = etude("apply", "n" * 300, "--yes", cwd=folder, stdin=SKETCH)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "There is no file nnn" in done.stderr
+
+
+@pytest.mark.parametrize("action", ["--json", "--diff", "--yes"])
+def test_a_file_whose_name_is_not_utf_8_is_merged_like_any_other(folder: Path, action: str) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    (folder / name).write_text(PAY, "utf-8")
+    done = etude("apply", name, action, cwd=folder, stdin=SKETCH)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"caf\xe9.py" in done.stdout.replace("\\\\", "\\")
+    assert ((folder / name).read_text("utf-8") == PAY) == (action != "--yes")
+
+
+def test_a_terminal_without_utf_8_neither_stops_the_merge_nor_spoils_the_json(folder: Path) -> None:
+    (folder / "pay.py").write_text(PAY.replace("0.2", "0.2  # 20 % für alle"), "utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    arguments = command("apply", "pay.py", "--json")
+    done = subprocess.run(
+        arguments, cwd=folder, input=SKETCH.encode(), capture_output=True, env=environment, check=True
+    )
+    assert "für alle" in json.loads(done.stdout)["files"][0]["diff"]
+    arguments = command("apply", "pay.py", "--yes")
+    done = subprocess.run(
+        arguments, cwd=folder, input=SKETCH.encode(), capture_output=True, env=environment, check=True
+    )
+    assert b"f?r alle" in done.stdout
+    assert done.stdout.endswith(b"saved pay.py\n")
+
+
 def test_the_clipboard_is_read_with_what_is_there(folder: Path, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -508,6 +570,33 @@ def test_control_characters_cannot_reach_the_terminal(folder: Path) -> None:
     assert "\x1b]0;" not in terminal.shown
     assert "␛]0;owned␇" in terminal.shown
     assert "\x1b]0;owned\x07" in (folder / "pay.py").read_text("utf-8")
+
+
+def test_control_characters_in_a_name_cannot_reach_the_terminal_in_an_error(folder: Path) -> None:
+    done = etude("apply", "no\x1b]0;owned\x07.py", "--yes", cwd=folder, stdin=SKETCH)
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert "no␛]0;owned␇.py" in done.stderr
+
+
+def test_asked_to_end_from_outside_it_changes_nothing_and_leaves_nothing_behind(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, "apply", "pay.py", "--yes"],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stderr
+    process.stdin.write(SKETCH)
+    process.stdin.close()
+    assert process.stderr.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    assert (process.wait(), process.stderr.read()) == (143, "")
+    assert [(path.name, path.read_text("utf-8")) for path in folder.iterdir()] == [("pay.py", PAY)]
+    process.stderr.close()
 
 
 # --- models, doctor, serve

@@ -2,18 +2,21 @@
 
 This module only reads the arguments; each verb's module is imported when the verb is used, so that
 `etude --help` is instant. Exit codes: 0 done, 1 something was left undone and said, 2 what was given
-cannot be used, 130 interrupted.
+cannot be used, 130 interrupted, 143 terminated.
 """
 
 import argparse
+import io
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from etude import __version__
 from etude.errors import EtudeError
 
-DONE, LEFT_UNDONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, LEFT_UNDONE, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 APPLY_HELP = """\
 Merge a sketch (a code block with gaps, a diff, a chat reply) into your files.
@@ -31,7 +34,9 @@ exit codes: 0    merged (with --diff: would be), or the file already says so
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _survive_other_encodings()
     options = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _end_in_order)
     try:
         return _run(options)
     except EtudeError as error:
@@ -43,6 +48,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\netude: interrupted; nothing was changed.", file=sys.stderr)
         return INTERRUPTED
+
+
+def _survive_other_encodings() -> None:
+    """A terminal without UTF-8 gets question marks for what it cannot show."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace" if stream is sys.stdout else "backslashreplace")
+
+
+def _end_in_order(number: int, frame: object) -> NoReturn:
+    """Asked to end from outside, leave as after Ctrl-C: temporary files and started programs go, too."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(TERMINATED)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -65,11 +83,13 @@ def _run(options: argparse.Namespace) -> int:
 
 def _failed(error: EtudeError, *, as_json: bool) -> int:
     """One sentence on stderr; scripts that asked for JSON get an object instead of nothing."""
+    from etude.cli.terminal import visible
+
     if as_json:
         import json
 
         print(json.dumps({"error": type(error).__name__, "message": str(error), "files": []}))
-    print(f"etude: {error}", file=sys.stderr)
+    print(f"etude: {visible(str(error))}", file=sys.stderr)
     return BAD_INPUT
 
 

@@ -7,6 +7,7 @@ Nothing is saved before the last answer is given, so an interruption anywhere ch
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
@@ -108,7 +109,8 @@ def run_apply(
     _save_all([one for one in merged if one.outcome is Outcome.SAVED], view)
     code = exit_code(merged)
     if options.json:
-        print(json_report(merged, code))
+        # JSON is UTF-8, whatever the terminal's encoding.
+        _print_bytes(json_report(merged, code) + b"\n")
     return code
 
 
@@ -117,16 +119,27 @@ def run_apply(
 
 def read_jobs(options: argparse.Namespace) -> list[Job]:
     """Every file is read before any model is asked, so that bad input changes nothing."""
-    paths = [path.as_posix() for path in options.files]
-    if not paths:
+    places = {_sayable(path): path for path in options.files}
+    if not places:
         return _jobs_of_reply(read_sketch(options))
-    for path in options.files:
-        if not path.exists():
-            raise InputError(f"There is no file {path}. Check the path, or leave it out: then the sketch says which.")
-    files = {path: read_text_file(Path(path)) for path in paths}
+    files = {path: _read(place) for path, place in places.items()}
     sketch = read_sketch(options)
-    parts = {paths[0]: sketch} if len(files) == 1 else _parts_for(paths, sketch)
-    return [Job(path=path, place=Path(path), file=files[path], sketch=part) for path, part in parts.items()]
+    paths = list(places)
+    parts = {paths[0]: sketch} if len(paths) == 1 else _parts_for(paths, sketch)
+    return [Job(path=path, place=places[path], file=files[path], sketch=part) for path, part in parts.items()]
+
+
+def _sayable(path: Path) -> str:
+    """With slashes, and as text even where the name on disk is none: "caf\\xe9.py"."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
+def _read(place: Path) -> TextFile:
+    if not os.path.exists(place):  # noqa: PTH110 (Path.exists raises when a name is too long)
+        raise InputError(
+            f"There is no file {_sayable(place)}. Check the path, or leave it out: then the sketch says which."
+        )
+    return read_text_file(place)
 
 
 def _parts_for(paths: Sequence[str], reply: str) -> dict[str, str]:
@@ -234,18 +247,18 @@ def _save(one: Merged) -> None:
     if one.job.file:
         save(one.job.file, text)
         return
-    one.job.place.parent.mkdir(parents=True, exist_ok=True)
-    create(one.job.place, text)
+    create(one.job.place, text, make_folders=True)
 
 
 @contextmanager
 def _uninterrupted() -> Generator[None]:
     """Ctrl-C between two files would leave half of a change; saving takes milliseconds, so it waits."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- reporting
@@ -258,9 +271,9 @@ def exit_code(merged: Sequence[Merged]) -> int:
     return LEFT_UNDONE if outcomes & {Outcome.ABSTAINED, Outcome.DECLINED} else DONE
 
 
-def json_report(merged: Sequence[Merged], code: int) -> str:
+def json_report(merged: Sequence[Merged], code: int) -> bytes:
     """{"exit_code": 0, "files": [{"path": "pay.py", "outcome": "saved", "diff": "--- a/pay.py…", …}]}"""
-    return msgspec.json.encode({"exit_code": code, "files": [_file_report(one) for one in merged]}).decode()
+    return msgspec.json.encode({"exit_code": code, "files": [_file_report(one) for one in merged]})
 
 
 def _file_report(one: Merged) -> dict[str, object]:
@@ -284,6 +297,12 @@ def _file_report(one: Merged) -> dict[str, object]:
 
 def _diff(one: Merged) -> str:
     return unified_diff(one.job.path, one.job.text, one.patch.apply(one.job.text)) if one.patch else ""
+
+
+def _print_bytes(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 class View:
@@ -328,7 +347,7 @@ class View:
 
     def saved(self, one: Merged) -> None:
         if one.failure:
-            print(f"etude: {one.failure}", file=sys.stderr)
+            print(f"etude: {visible(one.failure)}", file=sys.stderr)
         elif not self._quiet:
             self._out.print(f"saved {visible(one.job.path)}")
 
@@ -337,9 +356,7 @@ class View:
             draw_lines(self._out, (line.rstrip("\r\n") for line in split_lines(diff)))
             return
         # Byte for byte, so that `git apply` takes it whatever the line endings.
-        sys.stdout.flush()
-        sys.stdout.buffer.write(diff.encode("utf-8"))
-        sys.stdout.buffer.flush()
+        _print_bytes(diff.encode("utf-8"))
 
     def _abstained(self, job: Job, result: ApplyResult) -> None:
         assert result.abstention

@@ -17,8 +17,9 @@ CONTEXT_LINES = 3
 # Control characters in a file or sketch could move the cursor or recolour the terminal; show their pictures.
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if code != ord("\t")}
 _PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
-# Direction overrides, which can make code read as what it is not, and halves of surrogate pairs.
-_PICTURES |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000)), 0xFFFD)
+# Marks of direction, which can make code read as what it is not, and halves of surrogate pairs.
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_PICTURES |= dict.fromkeys((*_DIRECTIONS, *range(0xD800, 0xE000)), 0xFFFD)
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
