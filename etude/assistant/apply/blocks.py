@@ -87,7 +87,7 @@ def _read_shown(lines: Sequence[str], first_line: int, known: Known) -> Piece:
     gap: int | None = None
     removed = False
     for number, line in enumerate(lines):
-        if number < 3 and PATH_COMMENT.match(line) and line.strip() not in known.texts and not rows:
+        if number < 3 and len(line) < 300 and PATH_COMMENT.match(line) and line.strip() not in known.texts and not rows:
             continue
         if _is_gap(line, known):
             gap = max(gap or 0, indentation(line))

@@ -345,8 +345,8 @@ def _same_thing(one: str, other: str, view: FileView) -> bool:
     short, long = sorted((one.rstrip(",;:{ "), other.rstrip(",;:{ ")), key=len)
     if len(short) > 3 and (long.startswith(short) or long.endswith(short)):
         return True
-    key = _key_of(one)
-    if key is not None and key == _key_of(other):
+    key = _key_of(one, view.language)
+    if key is not None and key == _key_of(other, view.language):
         return True
     opening = _TAG.match(one) or _KEYWORD.match(one)
     if not opening or not other.startswith(opening[0]) or opening[0].strip() in _COME_IN_NUMBERS:
@@ -354,12 +354,12 @@ def _same_thing(one: str, other: str, view: FileView) -> bool:
     return sum(line.startswith(opening[0]) for line in view.stripped) == 1
 
 
-def _key_of(line: str) -> str | None:
+def _key_of(line: str, language: str | None) -> str | None:
     """What a line is about: "x" for "x = 1" and "x: int = 2", "from a import" for "from a import b", a docstring."""
     if line.startswith(('"""', "'''")):
         return line[:3]
     found = _IMPORTS.match(line) or _KEYED.match(line)
-    return header_name(line) or (found["key"].strip() if found else None)
+    return header_name(line, language) or (found["key"].strip() if found else None)
 
 
 _TAG = re.compile(r"^<\w+")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etude.assistant.apply import lattice as lattices
 from etude.assistant.apply.file_view import FileView, closes_block, header_name, indentation, worth
@@ -79,8 +79,10 @@ def _drop_replaced(table: Lattice, segment: Segment, draft: Draft) -> Abstention
         row, placement = table.rows[number], draft.at[number]
         if position is not None and row.shown and table.rows[number - 1].shown:
             passed = range(position, placement.at)
-            if placement.kind is Kind.SAME and not _new_blank_near(table, number, draft):
+            if placement.kind is not Kind.CHANGED and not _new_blank_near(table, number, draft):
                 passed = _without_last_blanks(table.view, passed)  # blank lines that the sketch leaves out stay
+            if placement.kind is Kind.NEW:
+                placement = draft.at[number] = replace(placement, at=max(passed.stop, position))
             draft.dropped.update(passed)
             silent = silent or _silently_dropped(table, number, passed, draft)
             if row.removed_before or (not headed and _between_known(table, number, draft)):

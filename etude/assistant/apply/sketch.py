@@ -45,6 +45,7 @@ _INTRODUCTION = re.compile(r"^[A-Z][\w'`]*(?:\s+[^\s=(){}\[\];#]+){2,}:$")
 _FENCE = re.compile(r"^\s{0,3}(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*)$")
 _DIFF_FILE = re.compile(r"^(?:---|\+\+\+)\s+(?P<path>[^\t\n]+?)(?:\t.*)?\s*$")
 _DIFF_START = re.compile(r"^diff --git a/(?P<path>.+?) b/.*$")
+_LONGEST_PATH_LINE = 300
 _PATH_LINE = re.compile(
     r"^[^\w./~\\]*(?:(?:in|file|filename|path|update|updated|edit|modify|create|new file|and)\b[\s:`*]*)*"
     rf"{PATH}[\s`*:)\]]*(?:\([^)]*\))?[\s:.]*$",
@@ -198,22 +199,27 @@ def _read_info(info: str) -> tuple[str, str | None]:
     ) and "." in info else None
 
 
+def _matched(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    """A path pattern on a line that may hold a path; on a very long one the patterns would take minutes."""
+    return pattern.match(line) if len(line) <= _LONGEST_PATH_LINE else None
+
+
 def _path_above(lines: Sequence[str], fence: int, from_line: int) -> str | None:
     """A path on the line just above a fence, or in back quotes in the paragraph above it."""
     above = [line for line in lines[max(from_line, fence - 4) : fence] if line.strip()]
     if not above:
         return None
-    alone = _PATH_LINE.match(above[-1])
+    alone = _matched(_PATH_LINE, above[-1])
     if alone:
         return alone["path"]
-    in_prose = [found["path"] or found["bold"] for found in _PATH_IN_PROSE.finditer(above[-1])]
+    in_prose = [found["path"] or found["bold"] for found in _PATH_IN_PROSE.finditer(above[-1][:_LONGEST_PATH_LINE])]
     in_prose = [path for path in in_prose if "." in path and not path.endswith(("()", "."))]
     return in_prose[0] if len(set(in_prose)) == 1 else None
 
 
 def _path_inside(lines: Sequence[str]) -> str | None:
     first = next((line for line in lines if line.strip()), "")
-    found = PATH_COMMENT.match(first)
+    found = _matched(PATH_COMMENT, first)
     return found["path"] if found else None
 
 
@@ -239,7 +245,7 @@ def _starts_file(lines: Sequence[str], number: int) -> str | None:
     following = lines[number + 1] if number + 1 < len(lines) else ""
     if line.startswith("--- ") and following.startswith("+++ "):
         return _diff_path(line, following)
-    if SEARCH.match(following) and (alone := _PATH_LINE.match(line)):
+    if SEARCH.match(following) and (alone := _matched(_PATH_LINE, line)):
         return alone["path"]
     return None
 
