@@ -21,7 +21,7 @@ from benchmarks.edit_histories import Split, data_path, read_edits
 from benchmarks.results import save_results
 from etude.assistant.apply.engine import apply
 from etude.assistant.apply.request import ApplyRequest, ApplyResult, Engine
-from etude.errors import EtudeError, InputError
+from etude.errors import EtudeError, InputError, PromptTooLong
 from etude.messages import Chunk, Completion, Prompt, Sampling
 from etude.models.model import Model
 from etude.models.scripted import ScriptedModel
@@ -162,7 +162,7 @@ async def _attempt(case: Case, model: CountedModel, engine: Engine | None) -> At
     started, calls = time.perf_counter(), model.num_calls
     try:
         result = await _result(request, model, engine)
-    except InputError as error:
+    except (InputError, PromptTooLong) as error:
         return _attempt_of(case, None, time.perf_counter() - started, why=f"{type(error).__name__}: {error}")
     except EtudeError:
         raise
