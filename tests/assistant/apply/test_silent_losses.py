@@ -1,5 +1,7 @@
 """Sketches that once lost or broke code without a word; each test is named for what happened."""
 
+import time
+
 import pytest
 
 from etude.assistant.apply.request import AbstainReason, ApplyResult
@@ -235,3 +237,10 @@ def test_a_path_above_a_fence_keeps_its_first_dot() -> None:
     reply = "`.github/workflows/ci.yml`\n```yaml\na: 1\n```"
     assert [part.path for part in split_files(reply, [".github/workflows/ci.yml"])] == [".github/workflows/ci.yml"]
     assert [part.path for part in split_files("../out.py\n```python\nx = 1\n```")] == ["../out.py"]
+
+
+@pytest.mark.parametrize("line", ["-" * 50_000, "a/" * 30_000, "[" * 40_000, "`x` " * 20_000])
+def test_a_long_line_above_a_fence_takes_no_time(line: str) -> None:
+    started = time.perf_counter()
+    split_files(f"{line}\n```python\nx = 1\n```")
+    assert time.perf_counter() - started < 2
