@@ -454,6 +454,19 @@ def test_nothing_overflows_and_text_has_contrast(start_etude, open_page, tmp_pat
     assert low == [], low
 
 
+def test_the_buttons_of_a_change_stay_in_sight_beside_long_lines(start_etude, open_page):
+    etude = start_etude({"long.py": f"note = '{'wide ' * 80}'\nlimit = 1\n"})
+    page = open_page(etude, width=900)
+    merge(page, "```python\n# long.py\n# ... existing code ...\nlimit = 2\n```\n")
+    accept = page.locator(".document.is-active .cm-deletedChunk").get_by_role("button", name="Accept")
+    expect(accept).to_be_visible()
+    button, stage = accept.bounding_box(), page.locator(".editor").bounding_box()
+    assert button and stage
+    assert button["x"] + button["width"] <= stage["x"] + stage["width"]
+    accept.click()
+    expect(review(page)).to_contain_text("Every change is decided")
+
+
 # WCAG AA: 4.5 to 1 for text of this size, against the nearest painted background.
 LOW_CONTRAST = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
