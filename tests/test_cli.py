@@ -208,6 +208,7 @@ def test_a_second_time_there_is_nothing_to_do(folder: Path) -> None:
     done = etude("apply", "pay.py", "--yes", cwd=folder, stdin=SKETCH)
     assert done.returncode == 0
     assert "already says" in done.stderr
+    assert done.stdout == ""
     assert "saved" not in done.stdout
 
 
@@ -501,6 +502,7 @@ def test_no_leaves_the_file_alone(folder: Path) -> None:
     terminal.until("Please answer with one of")
     terminal.type("n\n")
     assert terminal.end() == 1
+    assert "pay.py is not changed" in terminal.shown
     assert (folder / "pay.py").read_text("utf-8") == PAY
 
 

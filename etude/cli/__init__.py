@@ -32,6 +32,12 @@ exit codes: 0    merged (with --diff: would be), or the file already says so
             130  interrupted; nothing was changed
 """
 
+SERVE_HELP = """\
+Open etude's page on a folder. Only this machine reaches it, at an address with
+a secret token that is printed; nothing outside the folder is shown or saved.
+Ctrl-C ends it.
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     _survive_other_encodings()
@@ -137,7 +143,7 @@ def _add_models(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    serve = verbs.add_parser("serve", help="open etude on a folder, in the browser")
+    serve = verbs.add_parser("serve", help="open etude on a folder, in the browser", description=SERVE_HELP)
     serve.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="default: here")
     serve.add_argument("--port", type=int, default=0, metavar="N", help="default: any free port")
     serve.add_argument("--read-only", action="store_true", help="show and merge, never save")

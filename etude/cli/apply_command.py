@@ -224,6 +224,8 @@ def _ask(one: Merged, asker: Questions, view: "View") -> None:
         one.patch = one.patch.only(taken)
         answer = "y" if taken else "n"
     one.outcome = Outcome.SAVED if answer == "y" else Outcome.DECLINED
+    if one.outcome is Outcome.DECLINED:
+        view.declined(one)
 
 
 def _takes(one: Merged, edit: Edit, asker: Questions, view: "View") -> bool:
@@ -326,13 +328,14 @@ class View:
 
     def begin(self, job: Job) -> None:
         self._drawn.clear()
-        if not self._quiet and not self._diff_only:
-            self._out.print(visible(job.path) + ("" if job.file else " (new file)"), style="bold")
 
     def hunk(self, job: Job, edit: Edit) -> None:
-        if not self._quiet and not self._diff_only and edit not in self._drawn:
-            self._drawn.add(edit)
-            self.draw(job, edit)
+        if self._quiet or self._diff_only or edit in self._drawn:
+            return
+        if not self._drawn:
+            self._out.print(visible(job.path) + ("" if job.file else " (new file)"), style="bold")
+        self._drawn.add(edit)
+        self.draw(job, edit)
 
     def draw(self, job: Job, edit: Edit) -> None:
         draw_hunk(self._out, job.text, edit)
@@ -350,6 +353,10 @@ class View:
             print(f"etude: {visible(one.failure)}", file=sys.stderr)
         elif not self._quiet:
             self._out.print(f"saved {visible(one.job.path)}")
+
+    def declined(self, one: Merged) -> None:
+        done = "changed" if one.job.file else "created"
+        self._out.print(f"{visible(one.job.path)} is not {done}")
 
     def _print_diff(self, diff: str) -> None:
         if sys.stdout.isatty():
