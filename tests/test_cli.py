@@ -581,6 +581,24 @@ def test_control_characters_in_a_name_cannot_reach_the_terminal_in_an_error(fold
     assert "no␛]0;owned␇.py" in done.stderr
 
 
+# The verb with an engine that computes in a thread for half a minute, as a merge of two long files does.
+BUSY = SLOW.replace("await asyncio.Event().wait()", "await asyncio.to_thread(threading.Event().wait, 30)").replace(
+    "import asyncio", "import threading, asyncio"
+)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_ends_at_once_though_a_thread_still_computes(folder: Path, number: signal.Signals, code: int) -> None:
+    (folder / "sketch.md").write_text(SKETCH, "utf-8")
+    command = [sys.executable, "-c", BUSY, "apply", "pay.py", "--yes", "--sketch", "sketch.md"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        assert process.stderr.readline() == "begun\n"
+        process.send_signal(number)
+        assert process.wait(timeout=20) == code
+    assert (folder / "pay.py").read_text("utf-8") == PAY
+
+
 def test_asked_to_end_from_outside_it_changes_nothing_and_leaves_nothing_behind(folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, "apply", "pay.py", "--yes"],

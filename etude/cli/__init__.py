@@ -7,8 +7,11 @@ cannot be used, 130 interrupted, 143 terminated.
 
 import argparse
 import io
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +20,9 @@ from etude import __version__
 from etude.errors import EtudeError
 
 DONE, LEFT_UNDONE, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+
+# Saving a file takes milliseconds; what still runs after this at the end only computes.
+GRACE_SECONDS = 1.0
 
 APPLY_HELP = """\
 Merge a sketch (a code block with gaps, a diff, a chat reply) into your files.
@@ -53,7 +59,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return LEFT_UNDONE
     except KeyboardInterrupt:
         print("\netude: interrupted; nothing was changed.", file=sys.stderr)
-        return INTERRUPTED
+        return _leaving_threads(INTERRUPTED)
+    except SystemExit:
+        return _leaving_threads(TERMINATED)
+
+
+def _leaving_threads(code: int) -> int:
+    """Python waits at its end for threads that still compute, and those of a long merge do for many seconds."""
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    until = time.monotonic() + GRACE_SECONDS
+    for thread in others:
+        if not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() and not thread.daemon for thread in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _survive_other_encodings() -> None:
@@ -84,7 +106,7 @@ def _run(options: argparse.Namespace) -> int:
         return run_doctor()
     from etude.cli.serve_command import run_serve
 
-    return run_serve(options)
+    return _leaving_threads(run_serve(options))
 
 
 def _failed(error: EtudeError, *, as_json: bool) -> int:

@@ -38,6 +38,7 @@ from etude.models.model import Model
 from etude.models.opening import choose, open_model
 from etude.server.late_model import loaded_in_background
 from etude.server.tree import list_files
+from etude.server.unwaited import use_unwaited_threads
 from etude.workspace.files import TextFile, create, read_text_file, save, within
 
 
@@ -170,6 +171,7 @@ def _jobs_of_reply(reply: str) -> list[Job]:
 
 
 async def _merge_all(jobs: Sequence[Job], model: Model, engine: ApplyEngine, view: "View") -> list[Merged]:
+    use_unwaited_threads()
     try:
         return [await _merge(job, model, engine, view) for job in jobs]
     finally:

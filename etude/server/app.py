@@ -5,6 +5,7 @@
 The model is loaded in the background; the page opens at once and shows how far it is.
 """
 
+import asyncio
 import secrets
 import socket
 import threading
@@ -31,6 +32,7 @@ from etude.server.apply_socket import ApplyEngine, ApplySocket
 from etude.server.late_model import LateModel, already_loaded, loaded_in_background
 from etude.server.saves import Saves
 from etude.server.security import MAX_BODY_BYTES, SUBPROTOCOL, Guard
+from etude.server.unwaited import use_unwaited_threads
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {"app.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"}
@@ -92,7 +94,12 @@ def serve(
             # A text-mode browser would hold us up until it is left.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with suppress(KeyboardInterrupt):
-            server_for(app).run(sockets=[listener])
+            asyncio.run(_serve_until_asked_to_end(app, listener))
+
+
+async def _serve_until_asked_to_end(app: Starlette, listener: socket.socket) -> None:
+    use_unwaited_threads()
+    await server_for(app).serve(sockets=[listener])
 
 
 def configured_model() -> LateModel:
