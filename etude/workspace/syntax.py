@@ -138,7 +138,8 @@ def _grammar(language: str) -> "Language | None":
     from tree_sitter import Language
 
     module, function = _GRAMMARS[language]
-    return Language(getattr(importlib.import_module(module), function)())
+    pointer: object = getattr(importlib.import_module(module), function)()
+    return Language(pointer)
 
 
 def _walk(node: "Node", parents: tuple[str, ...], depth: int) -> list[Definition]:
