@@ -62,6 +62,8 @@ _AGREEING = 0.8
 """Share of a block's lines that must be shifted alike for the shift to count."""
 _RENAMED_BODY = 0.6
 """Share of the lines of the longer of two definitions that they have in common when one is the other renamed, …"""
+_MOST_RENAMED = 50
+"""So many new names are compared with the old definitions; nobody renames more in one sketch."""
 _RENAMED_PART = 0.75
 """… or share of the shorter, at least three lines, when much was added or removed, too."""
 _CLOSING_LINE = 0.5
@@ -71,8 +73,8 @@ _OTHER_NAME = -0.3
 
 _NEVER = -1e9
 
-MOST_CELLS = 20_000_000
-"""Rows × file lines; each costs some 15 bytes for a moment, and 20 million a few seconds."""
+MOST_CELLS = 6_000_000
+"""Rows × file lines; each costs some 15 bytes for a moment, and six million a few seconds."""
 
 
 class Kind(StrEnum):
@@ -332,7 +334,8 @@ def _keyed_scores(stripped: str, match_N: np.ndarray, similarity_N: np.ndarray, 
     A new entry resembles the entries before it; without this it would replace the last one.
     """
     candidates = np.flatnonzero((match_N > _NEVER) & (similarity_N < 100))
-    strangers = [line for line in candidates if not _same_thing(stripped, view.stripped[line], view)]
+    key, opening = _key_of(stripped, view.language), _only_opening(stripped, view)
+    strangers = [n for n in candidates if not _same_thing(stripped, key, opening, view.stripped[n], view.language)]
     if not strangers:
         return match_N
     keyed = match_N.copy()
@@ -340,18 +343,22 @@ def _keyed_scores(stripped: str, match_N: np.ndarray, similarity_N: np.ndarray, 
     return keyed
 
 
-def _same_thing(one: str, other: str, view: FileView) -> bool:
+def _same_thing(one: str, key: str | None, opening: str | None, other: str, language: str | None) -> bool:
     """Whether two lines define, assign or import the same, or one is the other with something added."""
     short, long = sorted((one.rstrip(",;:{ "), other.rstrip(",;:{ ")), key=len)
     if len(short) > 3 and (long.startswith(short) or long.endswith(short)):
         return True
-    key = _key_of(one, view.language)
-    if key is not None and key == _key_of(other, view.language):
+    if key is not None and key == _key_of(other, language):
         return True
-    opening = _TAG.match(one) or _KEYWORD.match(one)
-    if not opening or not other.startswith(opening[0]) or opening[0].strip() in _COME_IN_NUMBERS:
-        return False
-    return sum(line.startswith(opening[0]) for line in view.stripped) == 1
+    return opening is not None and other.startswith(opening)
+
+
+def _only_opening(line: str, view: FileView) -> str | None:
+    """The tag or keyword that a line begins with, if the file has just one line that begins so."""
+    opening = _TAG.match(line) or _KEYWORD.match(line)
+    if not opening or opening[0].strip() in _COME_IN_NUMBERS:
+        return None
+    return opening[0] if sum(other.startswith(opening[0]) for other in view.stripped) == 1 else None
 
 
 def _key_of(line: str, language: str | None) -> str | None:
@@ -494,15 +501,21 @@ def _header_names(rows: Sequence[Row], view: FileView) -> dict[int, str]:
 
 def _renamed(rows: Sequence[Row], headers: Mapping[int, str], view: FileView) -> dict[str, str]:
     """New name → old name, where a definition's lines are mostly those of one that the sketch does not show."""
-    by_name = {definition.name: definition for definition in view.definitions}
+    known = {definition.name for definition in view.definitions}
+    shown = set(headers.values())
+    unknown = {number: name for number, name in headers.items() if name not in known}
+    bodies = {d.name: _told(view.stripped[d.header + 1 : d.end]) for d in view.definitions if d.name not in shown}
     found: dict[str, str] = {}
-    for number, name in headers.items():
-        body = _body_texts(rows, number) if name not in by_name else set()
-        for old, definition in by_name.items():
-            lines = {text for text in view.stripped[definition.header + 1 : definition.end] if worth(text) > 0.3}
-            if old not in headers.values() and _mostly_same(body, lines):
-                found[name] = old
+    for number, name in list(unknown.items())[:_MOST_RENAMED]:
+        body = _body_texts(rows, number)
+        old = [old for old, lines in bodies.items() if _mostly_same(body, lines)]
+        if old:
+            found[name] = old[-1]
     return found
+
+
+def _told(stripped: Sequence[str]) -> set[str]:
+    return {text for text in stripped if worth(text) > 0.3}
 
 
 def _mostly_same(body: set[str], lines: set[str]) -> bool:

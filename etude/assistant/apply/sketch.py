@@ -17,7 +17,9 @@ from etude.assistant.apply.rows import Row, Rows
 from etude.errors import SketchUnusable
 
 # A sketch is written by a model in one answer; more than this is a mistake (a log, a dump).
-MAX_SKETCH_LINES = 20_000
+MAX_SKETCH_LINES = 5_000
+# Each part is placed and then tried elsewhere.
+MAX_PARTS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ def read_rows(text: str, file_lines: Sequence[str], path: str = "") -> Rows:
         raise SketchUnusable("The sketch is empty. Give the changed code, with the unchanged parts left out.")
     if text.count("\n") > MAX_SKETCH_LINES:
         raise SketchUnusable(f"The sketch has more than {MAX_SKETCH_LINES} lines. Give only the changed code.")
-    text = text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
     known = Known.of(file_lines, path)
     blocks = _without_before(_relevant(_blocks(text), path), known)
     pieces = [piece for block in blocks for piece in read_block(block.lines, block.tag, block.first_line, known)]
@@ -117,6 +119,9 @@ def read_rows(text: str, file_lines: Sequence[str], path: str = "") -> Rows:
         gap = piece.gap_after if piece.rows else max(gap or 0, piece.gap_after or 0)
     if not any(row.text.strip() for row in rows):
         raise SketchUnusable("The sketch holds no code, only words or gaps. Give the changed code itself.")
+    num_parts = sum(row.gap_before is not None for row in rows)
+    if num_parts > MAX_PARTS:
+        raise SketchUnusable(f"The sketch has {num_parts} parts; {MAX_PARTS} are the most. Apply it in pieces.")
     return Rows(
         rows=tuple(rows),
         gap_after=gap,

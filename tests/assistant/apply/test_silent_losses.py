@@ -190,7 +190,7 @@ def test_a_new_method_after_a_closing_parenthesis_stays_outside_it() -> None:
 
 
 def test_a_huge_sketch_for_a_huge_file_is_refused_in_words() -> None:
-    text = "".join(f"x_{n} = {n}\n" for n in range(9000))
+    text = "".join(f"x_{n} = {n}\n" for n in range(3000))
     with pytest.raises(Exception, match="too long to compare"):
         outcome("a.py", text, text.replace("x_1 = 1\n", "x_1 = 2\n"))
 
@@ -244,3 +244,8 @@ def test_a_long_line_above_a_fence_takes_no_time(line: str) -> None:
     started = time.perf_counter()
     split_files(f"{line}\n```python\nx = 1\n```")
     assert time.perf_counter() - started < 2
+
+
+def test_a_thousand_fences_are_refused_in_words() -> None:
+    with pytest.raises(Exception, match="Apply it in pieces"):
+        outcome("a.py", "x = 1\n", "```\nx = 2\n```\n" * 1000)
