@@ -12,7 +12,7 @@ from etude.models.tiny_network import write_tiny_network
 
 def test_it_prints_a_table_for_all_modes(empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     model = write_tiny_network(tmp_path / "tiny.gguf")
-    assert speculation.main(["--model", str(model), "--limit", "2", "--counted", "4"]) == 0
+    assert speculation.main(["--model", str(model), "--limit", "1", "--counted", "2"]) == 0
     rows = re.findall(r"^\| (free|forced|counted) \| (.+?) \|.* (\d+) \|$", capsys.readouterr().out, re.MULTILINE)
     assert [mode for mode, _, _ in rows] == ["free"] * 5 + ["forced"] * 5 + ["counted"] * 5
     assert {mismatches for _, _, mismatches in rows} == {"0"}

@@ -26,10 +26,13 @@ def for_another_file(request: ApplyRequest, rows: Rows, view: FileView) -> Abste
         and not any({said, view.language} <= family for family in _FAMILIES)
     ):
         return _abstain(
-            AbstainReason.OTHER_FILE, f"The sketch is marked as {said}, but {request.path} is {view.language}."
+            AbstainReason.OTHER_FILE,
+            f"The sketch is marked as {said}, but {request.path} is {view.language}. Apply it to the file it is for.",
         )
     if rows.says_path and not is_same_file(rows.says_path, request.path):
-        return _abstain(AbstainReason.OTHER_FILE, f"The sketch names {rows.says_path}, not {request.path}.")
+        return _abstain(
+            AbstainReason.OTHER_FILE, f"The sketch names {rows.says_path}, not {request.path}. Apply it to that file."
+        )
     return None
 
 

@@ -115,12 +115,16 @@ def _new_blank_near(table: Lattice, number: int, draft: Draft) -> bool:
 
 
 def _pull_additions(table: Lattice, segment: Segment, draft: Draft) -> None:
-    """A diff's new lines follow the row above them; lines that the diff did not know come after."""
+    """A diff's new lines follow the row above them; lines that the diff did not know come after, but for blank ones."""
     for number in range(segment.start + 1, segment.end):
-        if table.rows[number].op is Op.ADD:
-            above = draft.at[number - 1]
-            place = above.at + (above.kind is not Kind.NEW)
-            draft.at[number] = Placement(kind=Kind.NEW, at=place, similarity=0)
+        if table.rows[number].op is not Op.ADD:
+            continue
+        above = draft.at[number - 1]
+        place = above.at + (above.kind is not Kind.NEW)
+        if table.rows[number - 1].op is Op.KEEP:
+            while place < draft.at[number].at and not table.view.stripped[place]:
+                place += 1
+        draft.at[number] = Placement(kind=Kind.NEW, at=place, similarity=0)
 
 
 def _silently_dropped(table: Lattice, number: int, passed: range, draft: Draft) -> Abstention | None:
