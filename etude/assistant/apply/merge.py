@@ -14,7 +14,15 @@ from etude.assistant.apply.blocks import is_prose
 from etude.assistant.apply.elisions import is_elision
 from etude.assistant.apply.file_view import FileView, header_name, indentation
 from etude.assistant.apply.lattice import Alignment, Kind, Lattice
-from etude.assistant.apply.placing import context_twice, cut_off, fits_as_well, missing_lines, place_strays
+from etude.assistant.apply.placing import (
+    context_twice,
+    cut_off,
+    decorated_again,
+    fits_as_well,
+    missing_lines,
+    place_strays,
+    says_nothing,
+)
 from etude.assistant.apply.request import AbstainReason, Abstention
 from etude.assistant.apply.rows import Op, Row, Rows
 from etude.assistant.apply.segments import Segment, segments_of, spells_whole_file
@@ -83,7 +91,12 @@ class _Reading:
     def outcome(self) -> Merge | Doubt | Abstention:
         table, segments = self.table, segments_of(self.table.rows)
         alignment = place_strays(table, segments, self.alignment)
-        refused = missing_lines(table, segments, alignment) or cut_off(table, alignment, self.rows)
+        refused = (
+            missing_lines(table, segments, alignment)
+            or cut_off(table, alignment, self.rows)
+            or says_nothing(table, segments, alignment)
+            or decorated_again(table, segments, alignment)
+        )
         if refused:
             return refused
         best = context_twice(table, segments, alignment) or settle(table, segments, alignment, self.rows)

@@ -125,6 +125,54 @@ def cut_off(table: Lattice, alignment: Alignment, rows: Rows) -> Abstention | No
     )
 
 
+def says_nothing(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
+    """A part that changes nothing and ends in a line that the file has often: its change is at another place."""
+    counts = table.view.counts
+    for segment in segments if len(segments) > 1 else ():
+        told = [n for n in range(segment.start, segment.end) if worth(table.rows[n].text.strip()) > 0.3]
+        if len(told) < 3 or any(alignment.placements[n].kind is not Kind.SAME for n in told):
+            continue
+        if any(table.rows[n].op is not Op.SHOW or alignment.placements[n].at in table.view.header_at for n in told):
+            continue
+        repeated = [n for n in (told[0], told[-1]) if counts[table.rows[n].text.strip()] > 2]
+        if repeated:
+            return Abstention(
+                reason=AbstainReason.AMBIGUOUS,
+                message=f"The part from {table.rows[told[0]].text.strip()!r} on changes nothing where it fits. "
+                "Show more of what stands around the change.",
+                sketch_line=table.rows[told[0]].line,
+                candidates=(alignment.placements[told[0]].at,),
+            )
+    return None
+
+
+def decorated_again(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
+    """A new decorator next to an elision, before a definition that has others: it may replace them or join them."""
+    for segment in segments:
+        number = segment.start
+        while number < segment.end and _is_new_decorator(table, alignment, number):
+            number += 1
+        if number in (segment.start, segment.end) or alignment.placements[number].kind is not Kind.SAME:
+            continue
+        definition = table.view.header_at.get(alignment.placements[number].at)
+        if definition is not None and definition.start < definition.header:
+            row = table.rows[segment.start]
+            return Abstention(
+                reason=AbstainReason.AMBIGUOUS,
+                message=f"{row.text.strip()!r} may replace or join the decorators of {definition.name!r}. "
+                "Show the line above it.",
+                sketch_line=row.line,
+                candidates=(definition.start,),
+            )
+    return None
+
+
+def _is_new_decorator(table: Lattice, alignment: Alignment, number: int) -> bool:
+    row = table.rows[number]
+    new = alignment.placements[number].kind is Kind.NEW
+    return row.op is Op.SHOW and new and row.text.lstrip().startswith("@")
+
+
 def context_twice(table: Lattice, segments: Sequence[Segment], alignment: Alignment) -> Abstention | None:
     """A row next to an elision that would be written a second time beside its only place in the file.
 
