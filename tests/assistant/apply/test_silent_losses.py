@@ -249,3 +249,16 @@ def test_a_long_line_above_a_fence_takes_no_time(line: str) -> None:
 def test_a_thousand_fences_are_refused_in_words() -> None:
     with pytest.raises(Exception, match="Apply it in pieces"):
         outcome("a.py", "x = 1\n", "```\nx = 2\n```\n" * 1000)
+
+
+def test_a_changed_decorator_next_to_an_elision_is_not_put_on_top_of_the_old_one() -> None:
+    text = "@reg(A, B)\ndef f(x):\n    return 1\n\n\ndef g(y):\n    return 2\n"
+    sketch = "# ... existing code ...\n\n@reg(A)\ndef f(x):\n    return 1\n"
+    assert outcome("f.py", text, sketch) is AbstainReason.AMBIGUOUS
+
+
+def test_a_part_that_changes_nothing_among_lines_that_repeat_is_asked_about() -> None:
+    rules = "".join(f"    when(\n        kind(a, b),\n        rule_{n},\n    ),\n" for n in range(4))
+    text = f"x = 1\nrules = [\n    first,\n{rules}]\n"
+    sketch = "x = 2\n# ...\n    first,\n    when(\n        kind(a, b),\n# ...\n"
+    assert outcome("rules.py", text, sketch) is AbstainReason.AMBIGUOUS
