@@ -259,6 +259,6 @@ def test_a_changed_decorator_next_to_an_elision_is_not_put_on_top_of_the_old_one
 
 def test_a_part_that_changes_nothing_among_lines_that_repeat_is_asked_about() -> None:
     rules = "".join(f"    when(\n        kind(a, b),\n        rule_{n},\n    ),\n" for n in range(4))
-    text = f"x = 1\nrules = [\n    first,\n{rules}]\n"
-    sketch = "x = 2\n# ...\n    first,\n    when(\n        kind(a, b),\n# ...\n"
+    text = f"import os\n\nx = 1\nrules = [\n    first,\n{rules}]\n"
+    sketch = "import os\n\nx = 2\n# ...\n    first,\n    when(\n        kind(a, b),\n# ...\n"
     assert outcome("rules.py", text, sketch) is AbstainReason.AMBIGUOUS
