@@ -6,7 +6,16 @@
     │   ├── FileNotWritable       read-only, no space, no such folder; nothing was written
     │   ├── FileChanged           the file on disk is not the one that was read
     │   ├── SketchUnusable        no edit can be read from the sketch
-    │   └── OutsideRoot           a path that leaves the opened folder
+    │   ├── OutsideRoot           a path that leaves the opened folder
+    │   ├── Refused               the person did not allow it
+    │   ├── CheckpointUnknown     no checkpoint of that name
+    │   ├── RunUnknown            no agent run of that name
+    │   └── TraceUnusable         a saved trace that cannot be read or resumed
+    ├── WorkspaceError
+    │   ├── ShadowUnavailable     this machine cannot make a shadow the way that was asked
+    │   ├── SandboxUnavailable    commands cannot be isolated here, so none is run
+    │   ├── DatabaseUnavailable   a database could not be branched
+    │   └── LanguageServerUnavailable  no server for the language, or it does not answer
     ├── ModelError
     │   ├── ModelUnknown          no model of that name in the catalog
     │   ├── ModelMissing          known, but not on this machine
@@ -56,6 +65,42 @@ class SketchUnusable(InputError):
 
 class OutsideRoot(InputError):
     """A path that leaves the folder that was opened."""
+
+
+class Refused(InputError):
+    """The person did not allow it."""
+
+
+class CheckpointUnknown(InputError):
+    """No checkpoint of that name."""
+
+
+class RunUnknown(InputError):
+    """No agent run of that name."""
+
+
+class TraceUnusable(InputError):
+    """A saved trace that cannot be read or resumed."""
+
+
+class WorkspaceError(EtudeError):
+    """The place where a model works lets us down."""
+
+
+class ShadowUnavailable(WorkspaceError):
+    """This machine cannot make a shadow the way that was asked."""
+
+
+class SandboxUnavailable(WorkspaceError):
+    """Commands cannot be isolated on this machine, so none is run."""
+
+
+class DatabaseUnavailable(WorkspaceError):
+    """A database could not be branched."""
+
+
+class LanguageServerUnavailable(WorkspaceError):
+    """No server for the language, or one that does not answer."""
 
 
 class ModelError(EtudeError):

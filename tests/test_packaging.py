@@ -18,7 +18,8 @@ def pins() -> dict[str, str]:
 
 def wanted() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    return [*project["dependencies"], *(name for name in extras if not name.startswith("etude["))]
 
 
 def test_every_dependency_is_pinned() -> None:
