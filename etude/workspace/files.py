@@ -152,7 +152,7 @@ def within(root: Path, relative: str) -> Path:
         raise OutsideRoot(f"{shown} is not a path on this system: {_reason(error)}.") from None
     if not real_path.is_relative_to(real_root):
         raise OutsideRoot(f"{shown} is a link that leaves the opened folder. Open the folder it points to instead.")
-    if any(map(_is_of_git, (*relative.replace("\\", "/").split("/"), *real_path.relative_to(real_root).parts))):
+    if any(map(is_of_git, (*relative.replace("\\", "/").split("/"), *real_path.relative_to(real_root).parts))):
         raise OutsideRoot(f"{shown} is git's own; etude does not touch it.")
     return real_root / named
 
@@ -169,7 +169,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _is_of_git(part: str) -> bool:
+def is_of_git(part: str) -> bool:
     """Also as Windows and macOS would read the name: any case, dots and blanks at its end, a short name."""
     return part.split(":")[0].rstrip(". ").lower() in (".git", "git~1")
 
