@@ -4,10 +4,15 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etude.edits import changed_lines, split_lines
+from rapidfuzz.distance import LCSseq
 
-# Larger ones are data; comparing lines takes time that grows faster than the file.
+from etude.edits import split_lines
+
+# Larger ones are data.
 MAX_MERGED_BYTES = 2_000_000
+
+# Comparing m lines with n takes m·n/8 bytes, here 50 MB; what differs more counts as one change from top to bottom.
+_MAX_PAIRS = 400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,37 @@ def _mark(base: bytes | None, ours: bytes, theirs: bytes) -> bytes:
 
 def _changes(base_lines: Sequence[str], text: str) -> list[_Change]:
     lines = split_lines(text)
-    return [_Change(i1, i2, tuple(lines[j1:j2])) for i1, i2, j1, j2 in changed_lines(base_lines, lines)]
+    head, tail = _equal_ends(base_lines, lines)
+    before, after = base_lines[head : len(base_lines) - tail], lines[head : len(lines) - tail]
+    changes: list[_Change] = []
+    for i1, i2, j1, j2 in _differences(before, after):
+        change = _Change(head + i1, head + i2, tuple(after[j1:j2]))
+        if changes and changes[-1].end == change.start:
+            last = changes.pop()
+            change = _Change(last.start, change.end, last.lines + change.lines)
+        changes.append(change)
+    return changes
+
+
+def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """By a longest common subsequence; difflib would take minutes for what a generated file can hold."""
+    if len(before) * len(after) > _MAX_PAIRS:
+        return [(0, len(before), 0, len(after))]
+    numbers: dict[str, int] = {}
+    first, second = ([numbers.setdefault(line, len(numbers)) for line in lines] for lines in (before, after))
+    return [
+        (block.src_start, block.src_end, block.dest_start, block.dest_end)
+        for block in LCSseq.opcodes(first, second)
+        if block.tag != "equal"
+    ]
+
+
+def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many lines at the start and at the end are the same."""
+    most = min(len(before), len(after))
+    head = next((number for number in range(most) if before[number] != after[number]), most)
+    tail = next((number for number in range(most - head) if before[-1 - number] != after[-1 - number]), most - head)
+    return head, tail
 
 
 def _together(ours: list[_Change], theirs: list[_Change]) -> list[_Change] | None:

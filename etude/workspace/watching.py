@@ -5,8 +5,9 @@
     await watch.wait()
     watch.changed()          # {"src/pay.py"}
 
-Two things escape: a write through another name (hard link) of a file, if that name lies outside the tree, and one
-through a memory map until the file is closed. What to do about a change is the shadow's business.
+Three things escape the kernel's events: a write through another name (hard link) of a file, one through a memory map
+until the file is closed, and one that another machine makes on a network disk. What to do about a change is the
+shadow's business.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class TreeWatch:
         self.problem: str | None = None
         """Why changes are seen late or not at all, with the way out; None when all is well."""
         self._ignored = frozenset(ignore)
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._is_ready = self._is_closed = False
@@ -66,6 +67,7 @@ class TreeWatch:
         # Everything that happened before this moment has been told, or is in the kernel's queue.
         self._since = _file_time()
         self._must_scan = True
+        self._refused: str | None = None
         self._events = self._opened()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"watch {self.root}", daemon=True)
@@ -139,36 +141,43 @@ class TreeWatch:
     # The thread.
 
     def _run(self) -> None:
-        descriptors = [self._wake_read, *([self._events.descriptor] if self._events else [])]
-        pause = _POLL_SECONDS
+        poll = self._poll()
+        next_scan = time.monotonic()
         while not self._is_closed:
-            if self._must_scan:
-                pause = max(_POLL_SECONDS, _POLL_SHARE * self._scan())
-            polls = self.problem is not None
-            found, _, _ = select.select(descriptors, [], [], pause if polls else None)
-            self._must_scan = self._must_scan or (polls and not found)
+            if self._must_scan or (self.problem and time.monotonic() >= next_scan):
+                seconds = self._scan()
+                next_scan = time.monotonic() + max(_POLL_SECONDS, _POLL_SHARE * seconds)
+            poll.poll(max(0, next_scan - time.monotonic()) * 1000 if self.problem else None)
             self._settle()
             with self._lock:
                 self._take_events()
             if self._changed:
                 self._tell()
 
+    def _poll(self) -> "select.poll":
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        if self._events:
+            poll.register(self._events.descriptor, select.POLLIN)
+        return poll
+
     def _settle(self) -> None:
         """Let a save come to its end, unless someone wants this to end."""
-        select.select([self._wake_read], [], [], SETTLE_SECONDS)
-        with suppress(BlockingIOError):
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        if poll.poll(SETTLE_SECONDS * 1000):
             os.read(self._wake_read, 4096)
 
     def _scan(self) -> float:
         """Look through the whole tree for what is newer than what has been told; seconds it took."""
-        started, since = _file_time(), self._since
+        started, begun, since = _file_time(), time.monotonic(), self._since
         self._must_scan = False
-        begun = time.monotonic()
+        self._refused = None if self._events else self._refused
         self._walk(".", since)
+        self.problem = self._refused if self.root.is_dir() else self._no_root()
         # After an overflow while we looked, what was told ends where it ended before.
         self._since = since if self._must_scan else started
-        if not self._is_ready:
-            self._is_ready = True
+        self._is_ready = True
         self._tell()
         return time.monotonic() - begun
 
@@ -231,10 +240,13 @@ class TreeWatch:
 
     def _fall_back(self, error: OSError) -> None:
         reason = _LIMITS.get(error.errno or 0, str(error))
-        self.problem = (
+        self._refused = self.problem = (
             f"{self.root} cannot be watched: {reason}. Edits are found by looking through the tree every second or "
             "less often. Raise the limit with sysctl, or close other programs that watch files."
         )
+
+    def _no_root(self) -> str:
+        return f"{self.root} was moved or removed. Open the folder where it is now."
 
     # What the kernel tells. Called with the lock.
 
@@ -275,7 +287,7 @@ class TreeWatch:
             return
         self._changed.add(".")
         if mask & (inotify.DELETE_SELF | inotify.MOVE_SELF):
-            self.problem = f"{self.root} was moved or removed. Open the folder where it is now."
+            self.problem = self._no_root()
 
     def _take_folder(self, path: str, mask: int) -> None:
         if mask & inotify.MOVED_FROM:

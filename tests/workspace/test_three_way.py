@@ -1,5 +1,7 @@
 """What two people made of one file."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +73,37 @@ def test_the_byte_order_mark_follows_whoever_changed_it():
     assert merge(BASE, ours, mark + theirs).content == mark + both
     assert merge(mark + BASE, ours, mark + theirs).content == both
     assert merge(mark + BASE, mark + BASE, BASE).content == BASE
+
+
+def test_a_large_file_of_repeated_lines_is_merged_in_time():
+    base = b"x\n\n}\n" * 100_000
+    ours = b"1\n" + base[2:-4] + b"2\n"
+    theirs = base[:300_000] + b"3\n" + base[300_000:]
+    start = time.perf_counter()
+    merged = merge(base, ours, theirs)
+    assert merged.conflict or merged.content == b"1\n" + base[2:300_000] + b"3\n" + base[300_000:-4] + b"2\n"
+    assert time.perf_counter() - start < 3
+
+
+def test_two_files_with_nothing_in_common_are_not_compared_for_long():
+    numbers = [b"%d\n" % number for number in range(60_000)]
+    theirs = [b"-%d\n" % number for number in range(60_000)]
+    base, ours, theirs = b"".join(numbers), b"".join(numbers[::-1]), b"".join(theirs)
+    start = time.perf_counter()
+    assert merge(base, ours, theirs) == Merged(content=ours, conflict=True)
+    assert time.perf_counter() - start < 3
+
+
+def test_a_usual_file_is_merged_within_5_ms():
+    lines = [b"    line %d\n" % (number % 700) for number in range(1_000)]
+    ours, theirs = [*lines], [*lines]
+    ours[10], theirs[900] = b"ours\n", b"theirs\n"
+    best = 9.0
+    for _ in range(5):
+        start = time.perf_counter()
+        assert merge(b"".join(lines), b"".join(ours), b"".join(theirs)).merged
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.005
 
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "\n", "}\n", "é\r\n"]), max_size=12).map("".join)

@@ -4,11 +4,17 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from etude.workspace import inotify, watching
 from etude.workspace.watching import TreeWatch
 
 
@@ -197,6 +203,103 @@ def test_changes_before_it_was_ready_are_told(tmp_path):
     assert not any(path.startswith("d7") for path in told)
 
 
+def test_dropped_events_are_made_up_for_by_looking(tmp_path, monkeypatch):
+    class Forgetful(inotify.Inotify):
+        forgets = False
+
+        def read(self):
+            found = super().read()
+            if not (self.forgets and found):
+                return found
+            Forgetful.forgets = False
+            return [inotify.Happening(-1, inotify.OVERFLOW, "")]
+
+    monkeypatch.setattr(watching, "Inotify", Forgetful)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/gone").write_text("")
+
+    async def run():
+        async with watched(tmp_path) as watch:
+            Forgetful.forgets = True
+            (tmp_path / "b").mkdir()
+            (tmp_path / "b/f").write_text("")
+            (tmp_path / "a/gone").unlink()
+            told = await told_until(watch, lambda told: {"b/f", "a"} <= told)
+            (tmp_path / "b/f").write_text("2")
+            return told, watch.changed(), watch.problem
+
+    told, after, problem = asyncio.run(run())
+    assert told == {".", "b", "b/f", "a"}
+    assert after == {"b/f"}
+    assert problem is None
+
+
+async def told_until(watch: TreeWatch, enough) -> set[str]:
+    told: set[str] = set()
+    async with asyncio.timeout(10):
+        while not enough(told):
+            await watch.wait()
+            told |= watch.changed()
+    return told
+
+
+LIMITED = """
+import asyncio, sys
+from pathlib import Path
+from etude.workspace.watching import TreeWatch
+
+root = Path(sys.argv[1])
+
+async def run():
+    watch = TreeWatch(root)
+    await watch.ready()
+    print(watch.problem)
+    watch.changed()
+    for number in range(6):
+        (root / f"d{number}/new").write_text("")
+    told = set()
+    while not {f"d{number}/new" for number in range(6)} <= told:
+        await watch.wait()
+        told |= watch.changed()
+    watch.close()
+
+asyncio.run(asyncio.wait_for(run(), 15))
+"""
+
+
+@pytest.mark.parametrize("limit", ["max_inotify_watches", "max_inotify_instances"])
+def test_at_the_limit_of_watches_edits_are_still_found_and_the_problem_is_told(tmp_path, limit):
+    for number in range(6):
+        (tmp_path / f"d{number}").mkdir()
+    allowed = 3 if limit == "max_inotify_watches" else 0
+    lower = f'echo {allowed} > /proc/sys/user/{limit} && exec "$@"'
+    argv = ["unshare", "--user", "--map-root-user", "sh", "-c", lower, "sh", sys.executable, "-c", LIMITED]
+    if subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no user namespaces")
+    result = subprocess.run([*argv, tmp_path], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0, result.stderr
+    assert "cannot be watched: the limit on" in result.stdout
+
+
+def test_a_root_that_was_removed_is_a_problem_until_it_is_back(tmp_path):
+    root = tmp_path / "tree"
+    root.mkdir()
+
+    async def run():
+        async with watched(root) as watch:
+            root.rmdir()
+            assert "." in watch.changed()
+            gone = watch.problem
+            root.mkdir()
+            (root / "f").write_text("")
+            await told_until(watch, lambda told: "f" in told)
+            return gone, watch.problem
+
+    gone, back = asyncio.run(run())
+    assert gone == f"{root} was moved or removed. Open the folder where it is now."
+    assert back is None
+
+
 def test_waiting_ends_within_30_ms_of_a_save(tmp_path):
     async def run():
         async with watched(tmp_path) as watch:
@@ -227,8 +330,6 @@ def test_waiting_ends_when_the_watch_is_closed(tmp_path):
 
 
 def test_closing_before_it_is_ready_leaves_no_thread_and_no_descriptor(tmp_path):
-    import threading
-
     before = len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
     for _ in range(20):
         TreeWatch(tmp_path).close()
