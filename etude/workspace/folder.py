@@ -8,13 +8,16 @@ Git's own folder may be read and not written: what is written there, git runs.
 """
 
 import errno
+import hashlib
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from etude.errors import FileNotWritable, FileUnusable, OutsideRoot
 from etude.workspace.files import MAX_BYTES, MAX_PATH_CHARACTERS, is_of_git
@@ -82,17 +85,7 @@ class Folder:
         with _writing(path), self._found(path, make_folders=True) as found:
             if mode is None:
                 mode = _mode_of(found)
-            temporary = f".etude-{secrets.token_hex(6)}.tmp"
-            descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=found.folder)
-            try:
-                with os.fdopen(descriptor, "wb") as opened:
-                    opened.write(data)
-                    os.fchmod(descriptor, stat.S_IMODE(mode))
-                os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary, dir_fd=found.folder)
-                raise
+            _replace(found, lambda opened: opened.write(data), mode)
 
     def write_text(self, path: str, text: str) -> None:
         """As `write_bytes`, for UTF-8."""
@@ -135,12 +128,13 @@ class Folder:
         """Make the path a file with this content and mode, whatever stood there. Raises OSError."""
         with self._found(path, make_folders=True, follow_last=False) as found:
             self._clear(found)
-            temporary = f".etude-{secrets.token_hex(6)}.tmp"
-            descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=found.folder)
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(data)
-                os.fchmod(descriptor, stat.S_IMODE(mode))
-            os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
+            _replace(found, lambda opened: opened.write(data), mode)
+
+    def put_copy(self, path: str, source: Path, mode: int) -> None:
+        """As `put_file`, with the content of a file elsewhere, however large. Raises OSError."""
+        with self._found(path, make_folders=True, follow_last=False) as found, source.open("rb") as reader:
+            self._clear(found)
+            _replace(found, lambda opened: shutil.copyfileobj(reader, opened, 1 << 20), mode)
 
     def put_link(self, path: str, target: str) -> None:
         with self._found(path, make_folders=True, follow_last=False) as found:
@@ -164,7 +158,7 @@ class Folder:
         """Remove whatever stands there, with everything below; nothing is fine, too."""
         try:
             with self._found(path, follow_last=False) as found:
-                _erase(found.folder, found.name)
+                erase_at(found.folder, found.name)
         except (FileNotFoundError, NotADirectoryError):
             return
 
@@ -176,11 +170,22 @@ class Folder:
         except (OSError, OutsideRoot):
             return None
 
+    def digest(self, path: str) -> str | None:
+        """SHA-256 of a file of any size; None for anything else."""
+        try:
+            with self._found(path, follow_last=False) as found:
+                descriptor = os.open(found.name, _READ, dir_fd=found.folder)
+                with os.fdopen(descriptor, "rb") as opened:
+                    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+                    return hashlib.file_digest(opened, "sha256").hexdigest() if is_file else None
+        except (OSError, OutsideRoot):
+            return None
+
     def _clear(self, found: _Found) -> None:
         """A folder in the way of a file goes."""
         status = _status(found)
         if status and stat.S_ISDIR(status.st_mode):
-            _erase(found.folder, found.name)
+            erase_at(found.folder, found.name)
 
     def _check_not_of_git(self, path: str) -> None:
         if any(map(is_of_git, path.replace("\\", "/").split("/"))):
@@ -288,6 +293,21 @@ def _status(found: _Found) -> os.stat_result | None:
         return None
 
 
+def _replace(found: _Found, fill: Callable[[BinaryIO], object], mode: int) -> None:
+    """Write a new file beside the old one and rename it over."""
+    temporary = f".etude-{secrets.token_hex(6)}.tmp"
+    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=found.folder)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            fill(opened)
+            os.fchmod(descriptor, stat.S_IMODE(mode))
+        os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=found.folder)
+        raise
+
+
 def _mode_of(found: _Found) -> int:
     status = _status(found)
     if status is None:
@@ -298,7 +318,8 @@ def _mode_of(found: _Found) -> int:
     return status.st_mode
 
 
-def _erase(folder: int, name: str) -> None:
+def erase_at(folder: int, name: str) -> None:
+    """Remove what stands under a name in an open folder, with everything below. Raises OSError."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISDIR(status.st_mode):
         os.unlink(name, dir_fd=folder)
@@ -308,7 +329,7 @@ def _erase(folder: int, name: str) -> None:
     descriptor = os.open(name, _FOLDER, dir_fd=folder)
     try:
         for child in os.listdir(descriptor):  # noqa: PTH208 (a descriptor)
-            _erase(descriptor, child)
+            erase_at(descriptor, child)
     finally:
         os.close(descriptor)
     os.rmdir(name, dir_fd=folder)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 # fuse-overlayfs marks what is removed by such names where it may not make devices.
 _WHITEOUT_PREFIX = ".wh."
-_OPAQUE_NAME = ".wh..wh..opq"
+_OPAQUE_NAMES = (".wh..opq", ".wh..wh..opq")
 _OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque")
 
 
@@ -126,7 +126,7 @@ def _scan_folder(folder: Path, prefix: str, states: dict[str, State], todo: list
         return names
     for entry in entries:
         name = entry.name
-        if name == _OPAQUE_NAME:
+        if name in _OPAQUE_NAMES:
             continue
         if name.startswith(_WHITEOUT_PREFIX):
             name = name.removeprefix(_WHITEOUT_PREFIX)
@@ -160,7 +160,7 @@ def _is_opaque(folder: Path) -> bool:
         with suppress(OSError):
             if os.getxattr(folder, attribute) == b"y":
                 return True
-    return (folder / _OPAQUE_NAME).exists()
+    return any((folder / name).exists() for name in _OPAQUE_NAMES)
 
 
 def _names_below(root: Path, prefix: str, below: States) -> set[str]:
@@ -180,8 +180,10 @@ class CopiedTree:
     def states(self) -> dict[str, State]:
         now = whole_tree(self._tree)
         changed = {path: state for path, state in now.items() if self._differs(path, state)}
-        for path in self._original.keys() - now.keys():
-            changed[path] = State(kind=Kind.ABSENT)
+        for path in sorted(self._original.keys() - now.keys()):
+            parent = changed.get(path.rpartition("/")[0])
+            if parent is None or parent.kind is Kind.FOLDER:
+                changed[path] = State(kind=Kind.ABSENT)
         return changed
 
     def touched(self, path: str) -> bool:

@@ -121,19 +121,11 @@ class _Closing:
         self._mounted.close()
 
 
-def choose(state: Path) -> Mechanism:
-    """The first that works and does not cost a copy of everything. Raises ShadowUnavailable."""
-    problems = []
-    for mechanism in Mechanism:
-        if mechanism is Mechanism.COPY:
-            break
-        reason = problem(mechanism, state)
-        if reason is None:
-            return mechanism
-        problems.append(f"{mechanism}: {reason}")
-    raise ShadowUnavailable(
+def no_mechanism(problems: Sequence[str]) -> ShadowUnavailable:
+    """The error that says what was tried; the caller raises it."""
+    return ShadowUnavailable(
         "This machine cannot make a copy-on-write view of a folder, so no agent is started. "
-        + " ".join(problems)
+        + " ".join(problem if problem.endswith(".") else f"{problem}." for problem in problems)
         + ' Run `etude doctor`, or set mechanism = "copy" under [shadow] in etude.toml to copy the tree.'
     )
 

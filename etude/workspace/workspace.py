@@ -80,6 +80,8 @@ class CommandResult:
     """Sorted, each path once or twice (read, written)."""
     opened_known: bool = False
     """Whether this machine could record what was opened."""
+    changed: tuple[str, ...] = ()
+    """Paths in the workspace that differ from before the command, sorted, where the workspace can tell."""
 
 
 # Listing.
@@ -284,5 +286,3 @@ class Following(Protocol):
 
 class ForkableWorkspace(Workspace, Checkpointed, Protocol):
     """What best-of-n works in."""
-
-
