@@ -1,0 +1,202 @@
+"""Inside a run's process: the session that records events, asks the person, takes orders and says how it ended.
+
+What is done in it, with which model and workspace, is given by the entry point, which sees all rooms.
+"""
+
+import asyncio
+import itertools
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import msgspec
+
+from etude.agent.events import (
+    AgentEvent,
+    Notice,
+    Person,
+    QuestionAnswered,
+    QuestionAsked,
+    Started,
+    Stopped,
+    TurnFinished,
+    TurnStarted,
+)
+from etude.agent.run_control import Order, Request, taking_orders
+from etude.agent.run_events import EventLog
+from etude.agent.run_folder import RunFolder
+from etude.agent.run_values import OpenQuestion, RunState, RunStatus
+from etude.errors import EtudeError, InputError, ModelError
+from etude.traces import StopReason
+from etude.workspace.workspace import Checkpointed, FileChange
+
+Work = Callable[["RunSession"], Awaitable[None]]
+
+_STOP_MESSAGE = "It was stopped."
+
+
+class RunSession:
+    """What the work of a run is done with."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.record = folder.record()
+        self.person: Person = _Attended(self)
+        self.task: asyncio.Task[None] | None = None
+        self._log = EventLog(folder)
+        self._status = RunStatus()
+        self._stopped: Stopped | None = None
+        self._workspace: Checkpointed | None = None
+        self._changes: list[FileChange] | None = None
+        self._question: OpenQuestion | None = None
+        self._reply: asyncio.Future[str | None] | None = None
+        self._numbers = itertools.count(1)
+        self._asked = ""
+        self._is_stopping = False
+
+    # What the work uses.
+
+    def observe(self, event: AgentEvent) -> None:
+        """Record an event; the last one is held back until everything is saved."""
+        if isinstance(event, Stopped):
+            self._stopped = event
+            return
+        if isinstance(event, QuestionAsked):
+            self._asked = event.id
+        self._log.append(event)
+        self._note(event)
+
+    def work_in(self, workspace: Checkpointed) -> None:
+        """From now on the changes are those of this workspace."""
+        self._workspace = workspace
+
+    async def save(self) -> None:
+        """Write down what is changed so far; the workspace must still be open."""
+        if self._workspace is not None:
+            await self.save_changes(await self._workspace.changes())
+
+    async def save_changes(self, changes: list[FileChange]) -> None:
+        self._changes = [change for change in changes if not change.ignored]
+        await asyncio.to_thread(self.folder.write_changes, self._changes)
+
+    # What the process does around it.
+
+    async def perform(self, work: Work) -> None:
+        self._say(state=RunState.RUNNING)
+        loop = asyncio.get_running_loop()
+        async with taking_orders(self.folder, self._handle):
+            self.task = asyncio.ensure_future(work(self))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop)
+            try:
+                await self.task
+            except asyncio.CancelledError:
+                self._ended_by(StopReason.STOPPED, _STOP_MESSAGE)
+            except EtudeError as error:
+                reason = StopReason.MODEL_FAILED if isinstance(error, ModelError) else StopReason.CRASHED
+                self._ended_by(reason, str(error))
+            except Exception as error:
+                traceback.print_exc()
+                self._ended_by(StopReason.CRASHED, f"etude itself failed: {type(error).__name__}: {error}")
+            self._finish()
+
+    def _ended_by(self, reason: StopReason, message: str) -> None:
+        if self._stopped is None:
+            self._stopped = Stopped(reason=reason, message=message, answer="", changed=[])
+
+    def _finish(self) -> None:
+        stopped = self._stopped or Stopped(
+            reason=StopReason.CRASHED, message="Nothing was done.", answer="", changed=[]
+        )
+        if self._changes is not None:
+            stopped = msgspec.structs.replace(stopped, changed=[change.path for change in self._changes])
+        self._say(
+            state=RunState.STOPPED,
+            reason=stopped.reason,
+            message=stopped.message,
+            answer=stopped.answer,
+            changed=list(stopped.changed),
+            question=None,
+            ended_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        self._log.append(stopped)
+        self._log.close()
+
+    def _say(self, **news: object) -> None:
+        self._status = msgspec.structs.replace(self._status, **news)
+        # A full disk must not end the work; the status is then merely old.
+        with suppress(EtudeError):
+            self.folder.write_status(self._status)
+
+    def _note(self, event: AgentEvent) -> None:
+        if isinstance(event, Started):
+            self._say(model=event.model)
+        elif isinstance(event, TurnStarted):
+            self._say(num_turns=max(event.number, self._status.num_turns))
+        elif isinstance(event, TurnFinished):
+            self._say(cost=self._status.cost + event.cost)
+
+    # Orders.
+
+    async def _handle(self, request: Request) -> None:
+        if request.order is Order.ANSWER:
+            self._answer(request)
+        elif request.order is Order.SAVE:
+            await self.save()
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Once: a second order must not interrupt the saving that the first one led to."""
+        if self.task and not self._is_stopping:
+            self._is_stopping = True
+            self.task.cancel()
+
+    def _answer(self, request: Request) -> None:
+        if self._question is None or self._reply is None or self._reply.done():
+            raise InputError(f"The run {self.folder.id} has no open question.")
+        if request.question not in ("", self._question.id):
+            raise InputError(f"The question {request.question} is no longer open; {self._question.id} is.")
+        self._reply.set_result(request.text)
+
+    # Questions.
+
+    async def ask(self, text: str, choices: Sequence[str]) -> str | None:
+        """Waits for an answer over the socket, as long as it takes."""
+        was_announced, self._asked = self._asked, ""
+        self._question = OpenQuestion(
+            id=was_announced or f"question-{next(self._numbers)}", text=text, choices=list(choices)
+        )
+        if not was_announced:
+            self._log.append(QuestionAsked(id=self._question.id, text=text, choices=list(choices)))
+        self._reply = asyncio.get_running_loop().create_future()
+        self._say(state=RunState.WAITING, question=self._question)
+        try:
+            answer = await self._reply
+        finally:
+            question, self._question = self._question, None
+            self._say(state=RunState.RUNNING, question=None)
+        if not was_announced:
+            self._log.append(QuestionAnswered(id=question.id, text=answer))
+        return answer
+
+
+class _Attended:
+    """The Person of a run: whoever attaches to it. An unattended run gets no answer and no consent."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
+
+    async def answer(self, question: str, choices: Sequence[str]) -> str | None:
+        if self._session.record.options.unattended:
+            return None
+        return await self._session.ask(question, choices)
+
+    async def consents(self, action: str, detail: str) -> bool:
+        question = f"May the agent {action}? {detail}".strip()
+        answer = await self.answer(question, ["yes", "no"])
+        if answer is None:
+            self._session.observe(Notice(text=f"Nobody was there to allow this: {action}"))
+        return answer is not None and answer.strip().lower() in ("yes", "y")

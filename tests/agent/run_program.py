@@ -1,0 +1,97 @@
+"""A run's process whose work is told by the statement, so that the tests of runs need no model and no shadow.
+
+finish      change a file, print and finish          ask     ask, and say what was answered
+hang        begin, then wait for ever                stubborn  the same, and take no order
+die         begin, then end at once as after kill -9 fail    raise an error of etude's own making
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from etude.agent.events import CallFinished, CallStarted, OutputPrinted, Started, Stopped, TurnFinished, TurnStarted
+from etude.agent.run_folder import RunFolder
+from etude.agent.run_process import RunSession
+from etude.errors import ShadowUnavailable
+from etude.workspace.workspace import ChangeKind, FileChange
+
+CHANGES = [
+    FileChange(path="pay.py", kind=ChangeKind.MODIFIED, before=b"old\n", after=b"new\n"),
+    FileChange(path="name-\udcff.txt", kind=ChangeKind.ADDED, before=None, after=b"\xff\0"),
+    FileChange(path=".cache/x", kind=ChangeKind.ADDED, before=None, after=b"x", ignored=True),
+]
+
+
+class Changed:
+    """All that a session asks of a workspace."""
+
+    async def changes(self) -> list[FileChange]:
+        return CHANGES
+
+
+async def work(session: RunSession) -> None:
+    session.work_in(Changed())  # ty: ignore[invalid-argument-type]
+    record = session.record
+    session.observe(Started(run=record.id, statement=record.statement, model="none", root=os.fsdecode(record.root)))
+    session.observe(TurnStarted(number=1))
+    try:
+        answer = await WORKS[record.statement](session)
+    finally:
+        await session.save()
+    session.observe(TurnFinished(number=1, context_tokens=10, generated_tokens=2, seconds=0.1, cost=0.5))
+    session.observe(Stopped(reason="finished", message="", answer=answer, changed=[]))
+
+
+async def finish(session: RunSession) -> str:
+    session.observe(CallStarted(id="c1", tool="run", summary="$ make", arguments="{}"))
+    session.observe(OutputPrinted(id="c1", text="x" * 300_000))
+    session.observe(OutputPrinted(id="c1", text="more"))
+    session.observe(CallFinished(id="c1", text="half a pair: \ud800"))
+    return "done"
+
+
+async def ask(session: RunSession) -> str:
+    return f"they said {await session.person.answer('Which?', ['a', 'b'])}"
+
+
+async def consent(session: RunSession) -> str:
+    return f"allowed: {await session.person.consents('use the network', 'pip install x')}"
+
+
+async def hang(session: RunSession) -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+async def stubborn(session: RunSession) -> str:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+async def die(session: RunSession) -> str:
+    sys.stdout.write("the last words\n")
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+async def fail(session: RunSession) -> str:
+    raise ShadowUnavailable("No shadow here. Get one.")
+
+
+async def slip(session: RunSession) -> str:
+    raise ZeroDivisionError("a slip")
+
+
+WORKS = {work.__name__: work for work in (finish, ask, consent, hang, stubborn, die, fail, slip)}
+
+if __name__ == "__main__":
+    asyncio.run(RunSession(RunFolder(Path(sys.argv[1]))).perform(work))
