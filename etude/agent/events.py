@@ -141,6 +141,10 @@ Observer = Callable[[AgentEvent], None]
 """Called in the run's event loop; must not wait."""
 
 
+def ignore(event: AgentEvent) -> None:
+    """The Observer of a run that nobody watches."""
+
+
 class Person(Protocol):
     """Whoever can be asked."""
 
