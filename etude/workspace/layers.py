@@ -180,9 +180,10 @@ class CopiedTree:
     def states(self) -> dict[str, State]:
         now = whole_tree(self._tree)
         changed = {path: state for path, state in now.items() if self._differs(path, state)}
-        for path in sorted(self._original.keys() - now.keys()):
-            parent = changed.get(path.rpartition("/")[0])
-            if parent is None or parent.kind is Kind.FOLDER:
+        gone = self._original.keys() - now.keys()
+        for path in gone:
+            parent = path.rpartition("/")[0]
+            if not parent or (parent in now and now[parent].kind is Kind.FOLDER):
                 changed[path] = State(kind=Kind.ABSENT)
         return changed
 

@@ -45,6 +45,8 @@ _OPTIONS = {
     # Without these the kernel's defaults decide, and a moved folder would be a note in the upper layer.
     Mechanism.OVERLAY: "index=off,metacopy=off,redirect_dir=nofollow",
     Mechanism.OVERLAY_USER: "userxattr",
+    # Else the kernel may go on showing what a folder held before it was removed and made again.
+    Mechanism.FUSE_OVERLAY: "timeout=0",
 }
 
 # "$1" is the folder, "$2" the options. `cat` ends when the pipe from us does. The mounts of the new namespace are made

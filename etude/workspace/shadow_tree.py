@@ -16,7 +16,7 @@ from pathlib import Path
 
 from etude.errors import CheckpointUnknown, WorkspaceError
 from etude.workspace.bases import MAX_KEPT_BYTES, UNKNOWN, Base, Bases, digest_of
-from etude.workspace.databases import copy_consistently, is_sqlite
+from etude.workspace.databases import COMPANIONS, copy_consistently, is_sqlite
 from etude.workspace.folder import Folder
 from etude.workspace.layers import (
     CopiedTree,
@@ -36,9 +36,6 @@ from etude.workspace.workspace import ChangeKind, FileChange, Followed
 
 # The clock that stamps files ticks more coarsely than the one we read.
 _CLOCK_TICK_NS = 10_000_000
-
-# Files beside an SQLite database that belong to its present state.
-_DATABASE_SUFFIXES = ("-wal", "-journal", "-shm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +102,10 @@ class ShadowTree:
     def disk_bytes(self) -> int:
         """Space that the shadow takes."""
         return disk_bytes([self.state / ("upper" if self.mechanism in OVERLAYS else "tree")])
+
+    def _touched(self, path: str) -> bool:
+        """Whether the path may differ from the user's."""
+        return self.bases.get(path) is not None or self._held.touched(path)
 
     # Noticing what tools and commands changed.
 
@@ -178,10 +179,40 @@ class ShadowTree:
             return self._carry_folder(path, theirs, is_there=ours_is_folder)
         if ours_is_folder:
             return self._carry_over_folder(path, theirs)
+        database = self._database_of(path)
+        if database:
+            return self._carry_database(database)
         return self._carry_file(path, theirs, ours)
 
+    def _database_of(self, path: str) -> str | None:
+        """The user's SQLite database that the path is, or is a companion of."""
+        names = [path, *(path.removesuffix(ending) for ending in COMPANIONS if path.endswith(ending))]
+        return next((name for name in names if is_sqlite(self.root / name)), None)
+
+    def _carry_database(self, path: str) -> list[Followed]:
+        """A database and its companions go together, as they are between two transactions, or not at all."""
+        group = [path, *(path + ending for ending in COMPANIONS)]
+        if any(self._touched(one) and self._is_agents(one) for one in group):
+            return [Followed(path=path, conflict=True)]
+        copy = self.state / "carried.sqlite"
+        copy_consistently(self.root / path, copy)
+        self.folder.put_copy(path, copy, (self.root / path).stat().st_mode)
+        copy.unlink()
+        for one in group[1:]:
+            self.folder.erase(one)
+        for one in group:
+            self.see(one)
+            version = _version(self.folder, one)
+            self.bases.record(one, version.content, version.mode, digest=self.folder.digest(one))
+        return [Followed(path=path)]
+
+    def _is_agents(self, path: str) -> bool:
+        """Whether the shadow's version is not the user's as last followed."""
+        base = self.bases.get(path)
+        return base is None or not self._equals(self.folder, path, _version(self.folder, path), base)
+
     def _carry_folder(self, path: str, theirs: Version, *, is_there: bool) -> list[Followed]:
-        if not is_there and self._held.touched(path):
+        if not is_there and self._touched(path):
             return [Followed(path=path, conflict=True)]
         if not is_there:
             self.folder.put_folder(path, theirs.mode or 0o755)
@@ -203,7 +234,7 @@ class ShadowTree:
         return [*followed, *self._carry_file(path, theirs, None)] if theirs.mode is not None else followed
 
     def _carry_file(self, path: str, theirs: Version, ours: os.stat_result | None) -> list[Followed]:
-        touched = self._held.touched(path)
+        touched = self._touched(path)
         if not touched and self._shows(path, theirs, ours):
             return []
         base = self.bases.get(path) or UNKNOWN
@@ -223,10 +254,10 @@ class ShadowTree:
         if theirs.status is None or ours is None or path in self._buffers:
             return theirs.mode is None and ours is None
         parent = path.rpartition("/")[0]
-        return _looks(theirs.status) == _looks(ours) and not (parent and self._held.touched(parent))
+        return _looks(theirs.status) == _looks(ours) and not (parent and self._touched(parent))
 
     def _equals(self, folder: Folder, path: str, version: Version, base: Base) -> bool:
-        if not base.known or (version.mode is None) != (base.mode is None):
+        if not base.known or version.mode != base.mode:
             return False
         if version.mode is None:
             return True
@@ -242,8 +273,9 @@ class ShadowTree:
             return Followed(path=path, conflict=True)
         if merged.content is None:
             self.folder.erase(path)
-        elif merged.content != mine.content:
-            self.folder.put_file(path, merged.content, mine.mode or theirs.mode or 0o644)
+        else:
+            mode = theirs.mode if mine.mode == base.mode else mine.mode
+            self.folder.put_file(path, merged.content, mode or theirs.mode or 0o644)
         self.see(path)
         self._record(path, theirs)
         return Followed(path=path, merged=True)
@@ -265,7 +297,7 @@ class ShadowTree:
 
     def changed_paths(self) -> list[str]:
         """Files that the shadow holds itself; most of them differ from the user's."""
-        paths: set[str] = set()
+        paths = set(self.bases.entries())
         for path, state in self._held.states().items():
             if state.kind is Kind.ABSENT:
                 paths |= {path} if self.bases.get(path) else set(self._files_of_user(path))
@@ -515,7 +547,7 @@ def _without_journals(states: States) -> dict[str, State]:
     frozen = dict(states)
     for path, state in states.items():
         if state.kind is Kind.FILE and state.source and is_sqlite(state.source):
-            for suffix in _DATABASE_SUFFIXES:
+            for suffix in COMPANIONS:
                 if path + suffix in states:
                     frozen[path + suffix] = State(kind=Kind.ABSENT)
     return frozen
