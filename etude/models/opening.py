@@ -86,7 +86,7 @@ def open_model(name: str | None = None) -> Model:
 
 
 def _configured() -> Choice:
-    table = _model_table(settings_file())
+    table = _model_table()
     url = os.environ.get("ETUDE_MODEL_URL")
     # A key in the settings belongs to the server in the settings, not to any other.
     key = os.environ.get("ETUDE_MODEL_KEY") or (None if url else _key(table))
@@ -104,7 +104,9 @@ def _key(table: Mapping[str, str]) -> str | None:
     return os.environ[variable] if variable else table.get("key")
 
 
-def _model_table(path: Path) -> dict[str, str]:
+def settings_table(name: str) -> dict[str, object]:
+    """The table of that name in etude.toml as it stands there, {} if there is none. Raises InputError."""
+    path = settings_file()
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
@@ -112,18 +114,22 @@ def _model_table(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"The settings {path} cannot be read ({error}).") from error
     try:
-        table = tomllib.loads(text).get("model", {})
+        table = tomllib.loads(text).get(name, {})
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"The settings {path} are not valid TOML: {error}.") from error
-    return _checked(table, path)
-
-
-def _checked(table: object, path: Path) -> dict[str, str]:
     if not isinstance(table, dict):
-        raise InputError(f"In {path}, [model] must be a table with name, url, key or key_env.")
+        raise InputError(f"In {path}, {name} must be a table: [{name}] on a line of its own.")
+    return table
+
+
+def _model_table() -> dict[str, str]:
+    path = settings_file()
+    table = settings_table("model")
+    checked = {}
     for key, value in table.items():
         if key not in _KEYS or not isinstance(value, str):
             raise InputError(
                 f"In {path}, [model] has {key} = {value!r}; it takes texts named {', '.join(sorted(_KEYS))}."
             )
-    return table
+        checked[key] = value
+    return checked
