@@ -51,6 +51,11 @@ class Version:
     def is_folder(self) -> bool:
         return self.mode is not None and stat.S_ISDIR(self.mode)
 
+    @property
+    def is_other(self) -> bool:
+        """A socket, a pipe, a device: it is there, and cannot be copied."""
+        return self.status is not None and self.mode is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
@@ -174,6 +179,8 @@ class ShadowTree:
         if path.rpartition("/")[2].startswith(".etude-") and path.endswith(".tmp"):
             return []
         theirs, ours = self._live_version(path), self.folder.status(path)
+        if theirs.is_other:
+            return []
         ours_is_folder = ours is not None and stat.S_ISDIR(ours.st_mode)
         if theirs.is_folder:
             return self._carry_folder(path, theirs, is_there=ours_is_folder)
@@ -192,7 +199,7 @@ class ShadowTree:
     def _carry_database(self, path: str) -> list[Followed]:
         """A database and its companions go together, as they are between two transactions, or not at all."""
         group = [path, *(path + ending for ending in COMPANIONS)]
-        if any(self._touched(one) and self._is_agents(one) for one in group):
+        if any(self._is_agents(one) for one in group):
             return [Followed(path=path, conflict=True)]
         copy = self.state / "carried.sqlite"
         copy_consistently(self.root / path, copy)
@@ -208,6 +215,8 @@ class ShadowTree:
 
     def _is_agents(self, path: str) -> bool:
         """Whether the shadow's version is not the user's as last followed."""
+        if not self._held.touched(path):
+            return False
         base = self.bases.get(path)
         return base is None or not self._equals(self.folder, path, _version(self.folder, path), base)
 
@@ -484,6 +493,8 @@ def _version(folder: Folder, path: str, *, max_bytes: int | None = MAX_KEPT_BYTE
     status = folder.status(path)
     if status is None:
         return Version(status=None, content=None, mode=None)
+    if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
+        return Version(status=status, content=None, mode=None)
     too_large = max_bytes is not None and stat.S_ISREG(status.st_mode) and status.st_size > max_bytes
     return Version(status=status, content=None if too_large else folder.content(path), mode=status.st_mode)
 
