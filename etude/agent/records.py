@@ -109,7 +109,7 @@ class Records:
         kinds = [f"{kind}:1 to {kind}:{number}" for kind, number in sorted(self._last_number.items())]
         raise InputError(f"there is no record {id[:80]!r}; there are {', '.join(kinds) or 'none yet'}.")
 
-    def list(self, kind: str = "") -> list[Record]:
+    def contents(self, kind: str = "") -> list[Record]:
         """All records, or those of one kind, oldest first."""
         return [record for record in self._records.values() if not kind or record.kind == kind]
 
