@@ -262,7 +262,7 @@ class ShadowWorkspace:
     async def fork(self, count: int) -> AsyncGenerator[Sequence["ShadowWorkspace"]]:
         """`count` copies, each with servers of its own."""
         checkpoint = self._tree.checkpoint(await self.snapshot("before forking"))
-        folders = [self._tree.state / "forks" / secrets.token_hex(4) for _ in range(count)]
+        folders = [self._tree.files.state / "forks" / secrets.token_hex(4) for _ in range(count)]
         async with AsyncExitStack() as stack:
             forks = []
             for folder in folders:
