@@ -234,6 +234,8 @@ class FileChange:
     after: bytes | None
     mode: int = 0o100644
     """Of the changed file, as stat gives it: kind and permission bits. A link's content is its target."""
+    mode_before: int | None = None
+    """Of `before`; None if it is not known."""
     ignored: bool = False
     """By git's rules: caches, build folders, environments. Not part of what a person reviews."""
 
