@@ -102,6 +102,10 @@ def out_of_time(limits: Limits) -> tuple[StopReason, str]:
     return StopReason.MAX_SECONDS, f"It took the {limits.seconds:g} seconds it was given."
 
 
+class OutOfTime(Exception):
+    """The seconds of the run are over; raised where something is waited for."""
+
+
 class Clock:
     """The seconds a run has worked; it stands still while a person is asked."""
 

@@ -8,19 +8,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from pathlib import PurePosixPath
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 from rapidfuzz import process
 
-from etude.agent.events import Nobody, Observer, Person, PlanStep, ignore
+from etude.agent.events import Nobody, Observer, Person, ignore
+from etude.agent.records import Records
 from etude.errors import InputError
 from etude.messages import ToolSpec
 from etude.traces import TurnError
 from etude.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from etude.agent.records import Records
 
 # A wrong call is quoted back; nobody needs to see all of a large one.
 MAX_QUOTED_CHARACTERS = 200
@@ -58,8 +57,6 @@ class Answer:
     """Paths, relative to the workspace, that the call wrote or removed."""
     record: str = "output"
     """Kind under which a text that is too long is kept: "output" gives "output:3"."""
-    plan: tuple[PlanStep, ...] | None = None
-    """The new plan, from the tool that makes one."""
     finished: bool = False
     """The agent is done, and `text` is its answer."""
 
@@ -74,12 +71,20 @@ class ToolContext:
     """What a call may use."""
 
     workspace: Workspace
-    records: "Records"
+    records: Records
     person: Person = field(default_factory=Nobody)
     observer: Observer = ignore
     call_id: str = ""
     seconds_left: float = 3600.0
     """Of the run; nothing a call starts should take longer."""
+    characters: int = 24_000
+    """What a result may have before it is cut; a tool that can give its answer in parts keeps to it."""
+
+    def path(self, path: str) -> str:
+        """Relative to the workspace's root, as workspaces want it; models like to write absolute ones."""
+        named = PurePosixPath(path.strip())
+        root = PurePosixPath(self.workspace.root)
+        return str(named.relative_to(root) if named.is_relative_to(root) else named)
 
 
 class Tool(Protocol):

@@ -1,0 +1,1 @@
+"""What the agent can do, one file a tool. Which of them are offered is `agent/tool_choice.py`."""
