@@ -29,9 +29,12 @@ MAX_TOTAL_CHARACTERS = 1_000_000_000
 # A kind becomes part of an id that a model writes.
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
+_ID = re.compile(rf"{_KIND.pattern}:\d{{1,12}}(?:-\d{{1,6}})?")
+
 # Of a line that is found; the rest is read.
 _MAX_HIT_CHARACTERS = 200
 
+_MAX_TITLE_CHARACTERS = 300
 _MAX_QUERY_CHARACTERS = 400
 
 # The longest line that says what was left out.
@@ -88,7 +91,7 @@ class Records:
         id = self._free_id(kind, text, number)
         if id in self._records:
             return self._records[id]
-        return self._add(id, text, " ".join(title.split())[:_MAX_HIT_CHARACTERS])
+        return self._add(id, text, " ".join(title.split())[:_MAX_TITLE_CHARACTERS])
 
     def read(self, id: str, first_line: int = 1, last_line: int | None = None) -> str:
         """Lines of a record, both ends included, counted from 1. Raises InputError for what is not there."""
@@ -109,16 +112,21 @@ class Records:
         kinds = [f"{kind}:1 to {kind}:{number}" for kind, number in sorted(self._last_number.items())]
         raise InputError(f"there is no record {id[:80]!r}; there are {', '.join(kinds) or 'none yet'}.")
 
+    def has(self, id: str) -> bool:
+        return id in self._records
+
     def contents(self, kind: str = "") -> list[Record]:
         """All records, or those of one kind, oldest first."""
         return [record for record in self._records.values() if not kind or record.kind == kind]
 
-    def search(self, query: str, limit: int = 20) -> list[Hit]:
-        """Lines that hold the query, the newest records first; when none does, lines that hold all its words."""
+    def search(self, query: str, limit: int = 20, *, id: str = "") -> list[Hit]:
+        """Lines that hold the query, the newest records first; when none does, lines that hold all its words.
+        With an id, of that record only."""
         query = query.strip().lower()[:_MAX_QUERY_CHARACTERS]
         if not query or limit < 1:
             return []
-        return self._hits([query], limit) or self._hits(query.split(), limit)
+        ids = [self.find(id).id] if id else list(reversed(self._records))
+        return self._hits(ids, [query], limit) or self._hits(ids, query.split(), limit)
 
     def cut(self, text: str, kind: str, max_characters: int, *, title: str = "") -> str:
         """The text as a reader wants it, or its two ends and, between them, a line that says how to see the rest."""
@@ -180,29 +188,32 @@ class Records:
                 entry = json.loads(line)
                 id, text, title = str(entry["id"]), str(entry["text"]), str(entry["title"])
                 record = Record(id=id, title=title, num_lines=text.count("\n") + 1, num_characters=len(text))
-                self._note(record)
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
+            if not _ID.fullmatch(id):
+                continue
+            self._note(record)
             self._texts[id] = (offset, len(line))
 
-    def _hits(self, words: list[str], limit: int) -> list[Hit]:
+    def _hits(self, ids: Sequence[str], words: Sequence[str], limit: int) -> list[Hit]:
         hits: list[Hit] = []
-        for id in reversed(self._records):
+        for id in ids:
             if self._records[id].kept and len(hits) < limit:
                 hits += _hits_in(id, self._text(id), words, limit - len(hits))
         return hits
 
 
-def shortened(text: str, record: Record, max_characters: int) -> str:
-    """Head and tail of a kept text; the tail gets more, since a command says at its end what went wrong."""
+def shortened(text: str, record: Record, max_characters: int, *, first_line: int = 1) -> str:
+    """Head and tail of a kept text, which begins at `first_line` of its record. The tail gets more, since a command
+    says at its end what went wrong."""
     lines = text.split("\n")
     room = max(max_characters - _NOTE_CHARACTERS, 80)
     lines = [_with_short_middle(line, max(room // 3, 40)) for line in lines]
     head = _num_fitting(lines, room * 2 // 5)
     tail = _num_fitting(lines[head:][::-1], room - sum(len(line) + 1 for line in lines[:head]))
     if head + tail == len(lines):
-        return "\n".join([*lines, f"… {_way_to_read(record, 1, 'some lines are cut')}"])
-    note = f"… {_way_to_read(record, head + 1, f'{len(lines) - head - tail:,} lines left out')}"
+        return "\n".join([*lines, f"… {_way_to_read(record, first_line, 'some lines are cut')}"])
+    note = f"… {_way_to_read(record, first_line + head, f'{len(lines) - head - tail:,} lines left out')}"
     return "\n".join([*lines[:head], note, *lines[len(lines) - tail :]])
 
 
