@@ -22,6 +22,9 @@ from etude.workspace import exchange_journal
 from etude.workspace.exchange_journal import Entry, Journal, Step, is_result
 from etude.workspace.nodes import FOLDER, Tree, dress, folders_above, link_or_move, node_at
 
+# What the system says when someone else was at work there.
+_MOVED = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,8 +62,13 @@ def exchange(
             attempt.stage(ordered)
             attempt.take_all(ordered)
             journal.done()
-        except BaseException:
-            attempt.roll_back()
+        except BaseException as error:
+            journal.is_needed = not attempt.roll_back()
+            if journal.is_needed:
+                raise FileNotWritable(
+                    f"{error} Not all could be put back: {root / journal.record.staging} keeps what was there until "
+                    "etude can. Check the disk."
+                ) from error
             raise
         attempt.clean()
         return Exchanged(made=tuple(attempt.made), pruned=attempt.pruned)
@@ -73,9 +81,10 @@ def recover(journals: Path) -> list[Path]:
         with suppress(OSError, msgspec.MsgspecError), exchange_journal.taken_over(file) as journal:
             with closing(Tree(journal.root)) as tree:
                 attempt = _Attempt(tree, journal)
-                if not journal.record.is_done:
-                    attempt.roll_back()
-                attempt.clean()
+                if journal.record.is_done:
+                    attempt.clean()
+                else:
+                    journal.is_needed = not attempt.roll_back()
             roots.append(journal.root)
     return roots
 
@@ -134,8 +143,13 @@ class _Attempt:
 
     def take_all(self, steps: Sequence[Step]) -> None:
         for number, step in enumerate(steps):
-            with _naming(step.path):
-                self._take(number, step)
+            try:
+                with _naming(step.path):
+                    self._take(number, step)
+            except FileNotWritable as error:
+                if isinstance(error.__cause__, _MOVED):
+                    raise _changed(step) from error
+                raise
         self._prune_below("")
 
     def _take(self, number: int, step: Step) -> None:
@@ -179,22 +193,28 @@ class _Attempt:
 
     # Going back.
 
-    def roll_back(self) -> None:
-        """As far as it goes: what is not as we left it belongs to someone else."""
+    def roll_back(self) -> bool:
+        """Put back all but what is not as we left it; False if the disk does not let us, and then nothing is lost."""
         if self._staging < 0 and not self._open_staging():
-            return
+            return True
         entries = [*enumerate(self._record.entries)]
-        self._take_all_back(item for item in entries if item[1].wanted_mode)
+        is_back = self._take_all_back(item for item in entries if item[1].wanted_mode)
         for path in sorted(self._record.missing, reverse=True):
             with suppress(OSError), self._tree.folder_of(os.fsdecode(path)) as (folder, name):
                 os.rmdir(name, dir_fd=folder)
-        self._take_all_back(item for item in entries if not item[1].wanted_mode)
-        self.clean()
+        is_back = self._take_all_back(item for item in entries if not item[1].wanted_mode) and is_back
+        if is_back:
+            self.clean()
+        return is_back
 
-    def _take_all_back(self, items: Iterable[tuple[int, Entry]]) -> None:
+    def _take_all_back(self, items: Iterable[tuple[int, Entry]]) -> bool:
+        is_back = True
         for number, entry in items:
-            with suppress(OSError):
+            try:
                 self._take_back(number, entry)
+            except OSError:
+                is_back = False
+        return is_back
 
     def _open_staging(self) -> bool:
         with suppress(OSError), self._tree.folder_of(self._record.staging) as (root, name):
@@ -208,6 +228,8 @@ class _Attempt:
             return
         if kept:
             self._make_folders(path)
+        elif not _is_there(self._tree, path):
+            return
         with self._tree.folder_of(path) as (folder, name):
             now = node_at(folder, name)
             if kept and (not now.mode or is_result(now, entry)):
@@ -234,4 +256,16 @@ class _Attempt:
 
 def _check(folder: int, name: str, step: Step) -> None:
     if node_at(folder, name, max_bytes=len(step.expected.content or b"")) != step.expected:
-        raise FileChanged(f"{step.path} was changed while it was to be written; nothing was written. Do it again.")
+        raise _changed(step)
+
+
+def _changed(step: Step) -> FileChanged:
+    return FileChanged(f"{step.path} was changed while it was to be written; nothing was written. Do it again.")
+
+
+def _is_there(tree: Tree, path: str) -> bool:
+    """False also where the folder it was to be in is not there."""
+    try:
+        return bool(tree.node(path, max_bytes=0).mode)
+    except _MOVED:
+        return False

@@ -55,6 +55,8 @@ class Journal:
         self.path = path
         self.record = record
         self.root = Path(os.fsdecode(record.root))
+        self.is_needed = False
+        """Whether it stays when it is closed, for another try."""
         self._descriptor = descriptor
 
     def write(self) -> None:
@@ -83,13 +85,19 @@ def opened(journals: Path, root: Path, steps: Sequence[Step], modes: Mapping[str
     journals.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = journals / f"{token}{SUFFIX}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    journal = None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         journal = Journal(path, descriptor, record)
         journal.write()
+        _sync(journals)
         yield journal
-    finally:
         path.unlink(missing_ok=True)
+    except BaseException:
+        if not (journal and journal.is_needed):
+            path.unlink(missing_ok=True)
+        raise
+    finally:
         os.close(descriptor)
 
 
@@ -106,8 +114,10 @@ def taken_over(path: Path) -> Generator[Journal]:
             # Cut off before anything began.
             path.unlink()
             raise
-        yield Journal(path, descriptor, record)
-        path.unlink(missing_ok=True)
+        journal = Journal(path, descriptor, record)
+        yield journal
+        if not journal.is_needed:
+            path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
 
@@ -139,3 +149,11 @@ def is_result(now: Node, entry: Entry) -> bool:
         return not now.mode
     same_kind = stat.S_IFMT(now.mode) == stat.S_IFMT(entry.wanted_mode)
     return same_kind and hashlib.sha256(now.content or b"").digest() == entry.wanted_sha256
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from etude.agent.landing import Outcome, hunks, land, plan, recover, undo
 from etude.edits import patch_from_texts
-from etude.errors import FileUnusable
+from etude.errors import FileNotWritable, FileUnusable
 from etude.workspace.workspace import ChangeKind, FileChange
 
 FILE = 0o100644
@@ -359,6 +359,42 @@ for number in itertools.count():
     (tmp_path / "a").write_bytes(b"mine")
     assert recover() == [tmp_path]
     assert tree_at(tmp_path) == CRASH_BEFORE | {"a": (0o100755, b"mine")}
+
+
+def test_what_cannot_be_put_back_is_kept_until_it_can(tmp_path, state, monkeypatch):
+    write_tree(tmp_path, CRASH_BEFORE)
+    rename = os.rename
+
+    def failing(source, target, **options):
+        # The disk goes bad after some steps, and for good.
+        if target in ("a", "f") or str(source).endswith(".old"):
+            raise OSError(5, "Input/output error")
+        rename(source, target, **options)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(FileNotWritable, match="a was not written: Input.*Not all could be put back"):
+        landed(tmp_path, *CRASH_CHANGES)
+    monkeypatch.undo()
+    assert tree_at(tmp_path) != CRASH_BEFORE
+    assert recover(state / "landings") == [tmp_path]
+    assert tree_at(tmp_path) == CRASH_BEFORE
+    assert recover(state / "landings") == []
+
+
+def test_a_person_who_saves_in_the_middle_is_taken_into_account(tmp_path, monkeypatch):
+    write_tree(tmp_path, {"a": (FILE, BASE), "b": (FILE, BASE), "c": (FILE, BASE)})
+    link, saves = os.link, iter([True])
+
+    def interrupted(source, target, **options):
+        if next(saves, False):
+            (tmp_path / "b").write_bytes(BASE.replace(b"three", b"3"))
+            (tmp_path / "c").unlink()
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", interrupted)
+    report = landed(tmp_path, *(modified(path, BASE, AGENT) for path in "abc"))
+    assert outcomes(report) == {"a": Outcome.CLEAN, "b": Outcome.MERGED, "c": Outcome.CONFLICT}
+    assert tree_at(tmp_path) == {"a": (FILE, AGENT), "b": (FILE, AGENT.replace(b"three", b"3"))}
 
 
 # Properties.
