@@ -94,6 +94,14 @@ async def follow(folder: RunFolder) -> AsyncGenerator[AgentEvent]:
             await asyncio.sleep(FOLLOW_SECONDS)
 
 
+def so_far(folder: RunFolder) -> Iterator[AgentEvent]:
+    """What is in the file now."""
+    with folder.events.open("rb") as opened:
+        lines = _Lines(opened)
+        while found := list(lines.read()):
+            yield from found
+
+
 class _Lines:
     """Reads whole lines; what is not an event is named once each."""
 

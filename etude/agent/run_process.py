@@ -5,11 +5,13 @@ What is done in it, with which model and workspace, is given by the entry point,
 
 import asyncio
 import itertools
+import os
 import signal
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -53,20 +55,25 @@ class RunSession:
         self._question: OpenQuestion | None = None
         self._reply: asyncio.Future[str | None] | None = None
         self._numbers = itertools.count(1)
-        self._asked = ""
+        self._asked: QuestionAsked | None = None
         self._is_stopping = False
 
     # What the work uses.
+
+    @property
+    def root(self) -> Path:
+        return Path(os.fsdecode(self.record.root))
 
     def observe(self, event: AgentEvent) -> None:
         """Record an event; the last one is held back until everything is saved."""
         if isinstance(event, Stopped):
             self._stopped = event
             return
-        if isinstance(event, QuestionAsked):
-            self._asked = event.id
-        self._log.append(event)
+        if isinstance(event, Started):
+            event = msgspec.structs.replace(event, run=self.folder.id)
+        # Before it is told: whoever reads of it may answer.
         self._note(event)
+        self._log.append(event)
 
     def work_in(self, workspace: Checkpointed) -> None:
         """From now on the changes are those of this workspace."""
@@ -131,7 +138,12 @@ class RunSession:
             self.folder.write_status(self._status)
 
     def _note(self, event: AgentEvent) -> None:
-        if isinstance(event, Started):
+        if isinstance(event, QuestionAsked):
+            self._asked = event
+            self._wait_for(event)
+        elif isinstance(event, QuestionAnswered):
+            self._asked = None
+        elif isinstance(event, Started):
             self._say(model=event.model)
         elif isinstance(event, TurnStarted):
             self._say(num_turns=max(event.number, self._status.num_turns))
@@ -164,23 +176,27 @@ class RunSession:
     # Questions.
 
     async def ask(self, text: str, choices: Sequence[str]) -> str | None:
-        """Waits for an answer over the socket, as long as it takes."""
-        was_announced, self._asked = self._asked, ""
-        self._question = OpenQuestion(
-            id=was_announced or f"question-{next(self._numbers)}", text=text, choices=list(choices)
-        )
-        if not was_announced:
-            self._log.append(QuestionAsked(id=self._question.id, text=text, choices=list(choices)))
+        """Waits for an answer over the socket, as long as it takes. Who asks may have told of it before."""
+        announced, self._asked = self._asked, None
+        asked = announced or QuestionAsked(id=f"question-{next(self._numbers)}", text=text, choices=list(choices))
         self._reply = asyncio.get_running_loop().create_future()
-        self._say(state=RunState.WAITING, question=self._question)
+        if announced is None:
+            self._wait_for(asked)
+            self._log.append(asked)
         try:
             answer = await self._reply
         finally:
-            question, self._question = self._question, None
+            self._reply = self._question = None
             self._say(state=RunState.RUNNING, question=None)
-        if not was_announced:
-            self._log.append(QuestionAnswered(id=question.id, text=answer))
+        if announced is None:
+            self._log.append(QuestionAnswered(id=asked.id, text=answer))
         return answer
+
+    def _wait_for(self, asked: QuestionAsked) -> None:
+        if self.record.options.unattended:
+            return
+        self._question = OpenQuestion(id=asked.id, text=asked.text, choices=asked.choices)
+        self._say(state=RunState.WAITING, question=self._question)
 
 
 class _Attended:

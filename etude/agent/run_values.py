@@ -58,6 +58,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     root: bytes
     """Absolute, links resolved; bytes, since not every name is UTF-8."""
     statement: str
+    follow_up: str = ""
+    """What was said when it was resumed, if anything."""
     options: RunOptions = RunOptions()
     started_at: str = ""
     """ISO 8601, UTC."""

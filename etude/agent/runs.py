@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,8 @@ from etude.agent.run_events import EventLog
 from etude.agent.run_folder import RunFolder
 from etude.agent.run_values import ALIVE, RunOptions, RunState, RunSummary
 from etude.errors import InputError, RunUnknown
+from etude.traces import StopReason
+from etude.workspace.mounts import erase_tree
 from etude.workspace.workspace import FileChange
 
 if TYPE_CHECKING:
@@ -55,21 +57,37 @@ def start(root: Path, statement: str, *, options: RunOptions = DEFAULTS, program
     return folder.id
 
 
-def resume(name: str, *, options: RunOptions | None = None, program: Sequence[str] = PROGRAM) -> str:
-    """Let a run that ended or crashed go on from its last turn, in the shadow as it was. Raises InputError."""
+def resume(
+    name: str, follow_up: str = "", *, options: RunOptions | None = None, program: Sequence[str] = PROGRAM
+) -> str:
+    """Let a run that ended or crashed go on from its last turn, in the shadow as it was. Raises InputError.
+
+    `follow_up` is the next thing to do; a run that finished needs one.
+    """
     folder = run_folder.find(name)
     record = folder.record()
-    if folder.summary().state is RunState.APPLIED:
-        raise InputError(f"The run {folder.id} was applied, and its shadow is gone. Start a new one.")
+    _check_goes_on(folder, follow_up)
     with folder.held():
-        if options is not None:
-            folder.write_record(msgspec.structs.replace(record, options=options))
+        follow_up = follow_up or record.follow_up
+        folder.write_record(msgspec.structs.replace(record, options=options or record.options, follow_up=follow_up))
         log = EventLog(folder)
         # The last event is then not Stopped, so whoever attaches now waits for the process.
         log.append(Notice(text="The run goes on."))
         log.close()
     _spawn(folder, program)
     return folder.id
+
+
+def _check_goes_on(folder: RunFolder, follow_up: str) -> None:
+    summary = folder.summary()
+    if summary.state is RunState.APPLIED:
+        raise InputError(f"The run {folder.id} was applied, and its shadow is gone. Start a new one.")
+    if summary.status.reason == StopReason.FINISHED and not follow_up:
+        raise InputError(f'The run {folder.id} is finished. Say what else to do: etude agent resume {folder.id} "…"')
+    if summary.options.best_of > 1:
+        raise InputError(
+            f"The run {folder.id} was the best of {summary.options.best_of} attempts, which are gone. Start a new one."
+        )
 
 
 def runs(root: Path | None = None) -> list[RunSummary]:
@@ -94,6 +112,16 @@ async def events(name: str) -> AsyncGenerator[AgentEvent]:
     async with aclosing(run_events.follow(run_folder.find(name))) as followed:
         async for event in followed:
             yield event
+
+
+def events_so_far(name: str) -> Iterator[AgentEvent]:
+    """What is on record now, without waiting for more."""
+    return run_events.so_far(run_folder.find(name))
+
+
+def log_of(name: str) -> str:
+    """The end of what the run's process printed, which is nothing unless something went wrong."""
+    return run_folder.find(name).log_tail()
 
 
 async def answer(name: str, question: str, text: str | None) -> None:
@@ -122,7 +150,10 @@ async def changes(name: str) -> list[FileChange]:
 
 
 async def land(name: str, accepted: Mapping[str, Collection[int]] | None = None) -> "LandingReport":
-    """Put the changes of an ended run into the live tree, three-way: all, or some hunks of some files."""
+    """Put the changes of an ended run into the live tree, three-way: all, or some hunks of some files.
+
+    Its shadow is no longer needed then; what it had changed stays on record until the run is discarded.
+    """
     folder = run_folder.find(name)
     summary = folder.summary()
     if summary.state in ALIVE:
@@ -132,7 +163,9 @@ async def land(name: str, accepted: Mapping[str, Collection[int]] | None = None)
     found = await changes(name)
     with folder.held():
         report = await landing.land(found, summary.root, accepted=accepted)
-        folder.write_status(msgspec.structs.replace(folder.status(), state=RunState.APPLIED))
+        if report.written:
+            folder.write_status(msgspec.structs.replace(folder.status(), state=RunState.APPLIED))
+            await asyncio.to_thread(erase_tree, folder.shadow)
     return report
 
 

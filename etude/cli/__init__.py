@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from etude import __version__
+from etude.cli.agent_arguments import add_agent, with_action
 from etude.errors import EtudeError
 
 DONE, LEFT_UNDONE, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
@@ -38,6 +39,11 @@ exit codes: 0    merged (with --diff: would be), or the file already says so
             130  interrupted; nothing was changed
 """
 
+ACP_HELP = """\
+Speak the Agent Client Protocol on stdin and stdout, so that an editor (Zed,
+JetBrains, Neovim, Emacs) can use etude's agent. The editor starts this itself.
+"""
+
 SERVE_HELP = """\
 Open etude's page on a folder. Only this machine reaches it, at an address with
 a secret token that is printed; nothing outside the folder is shown or saved.
@@ -47,7 +53,7 @@ Ctrl-C ends it.
 
 def main(argv: Sequence[str] | None = None) -> int:
     _survive_other_encodings()
-    options = _parser().parse_args(argv)
+    options = _parser().parse_args(with_action(sys.argv[1:] if argv is None else argv))
     signal.signal(signal.SIGTERM, _end_in_order)
     try:
         return _run(options)
@@ -104,6 +110,14 @@ def _run(options: argparse.Namespace) -> int:
         from etude.cli.doctor_command import run_doctor
 
         return run_doctor()
+    if options.verb == "agent":
+        from etude.cli.agent_command import run_agent
+
+        return _leaving_threads(run_agent(options))
+    if options.verb == "acp":
+        from etude.cli.acp_command import run_acp
+
+        return _leaving_threads(run_acp(options))
     from etude.cli.serve_command import run_serve
 
     return _leaving_threads(run_serve(options))
@@ -131,6 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_models(verbs)
     verbs.add_parser("doctor", help="say what is installed, what is missing, and how to get it")
     _add_serve(verbs)
+    add_agent(verbs)
+    _add_acp(verbs)
     return parser
 
 
@@ -170,3 +186,10 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     serve.add_argument("--port", type=int, default=0, metavar="N", help="default: any free port")
     serve.add_argument("--read-only", action="store_true", help="show and merge, never save")
     serve.add_argument("--no-browser", action="store_true", help="only print the address")
+
+
+def _add_acp(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    acp = verbs.add_parser(
+        "acp", help="be the agent of an editor, over the Agent Client Protocol", description=ACP_HELP
+    )
+    acp.add_argument("--model", metavar="NAME", help="a model of `etude models`, or of your server")
