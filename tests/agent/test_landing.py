@@ -372,7 +372,7 @@ def test_what_cannot_be_put_back_is_kept_until_it_can(tmp_path, state, monkeypat
         rename(source, target, **options)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(FileNotWritable, match="a was not written: Input.*Not all could be put back"):
+    with pytest.raises(FileNotWritable, match=r"a was not written: Input.*Not all could be put back"):
         landed(tmp_path, *CRASH_CHANGES)
     monkeypatch.undo()
     assert tree_at(tmp_path) != CRASH_BEFORE
