@@ -199,7 +199,7 @@ def _without_page(head: Sequence[Message], task: str) -> tuple[tuple[Message, ..
 
 
 def _holds_task(head: Sequence[Message], task: str) -> bool:
-    return any(task in message.text for message in head)
+    return any(task.strip() in message.text for message in head)
 
 
 def _said(text: str) -> Message:

@@ -13,6 +13,7 @@ import msgspec
 from etude.agent.change_size import Size, size_of
 from etude.agent.events import PlanStep
 from etude.agent.failing_tests import Verdict, verdict_of
+from etude.agent.terminal_text import clean
 from etude.agent.tools.ask import NO_ANSWER
 from etude.agent.tools.plan import last_plan, plan_text
 from etude.traces import ToolResult, Turn
@@ -185,8 +186,9 @@ def _section(title: str, lines: Sequence[str], most: int) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Untrusted text in a list must not look like the list's end."""
-    line = " ".join(text[: 8 * most].split())
+    """Untrusted text in a list must not look like the list's end, and must be sendable: names may not be UTF-8."""
+    text = clean(text[: 8 * most]).encode("utf-8", "backslashreplace").decode("utf-8")
+    line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

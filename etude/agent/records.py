@@ -12,6 +12,7 @@ being written; a disk that is full costs nothing but the memory the text takes. 
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ MAX_RECORD_CHARACTERS = 16_000_000
 
 # A run of thousands of turns stays far below; what comes after is cut for good, and says so.
 MAX_TOTAL_CHARACTERS = 1_000_000_000
+MAX_MEMORY_CHARACTERS = 200_000_000
 
 # A kind becomes part of an id that a model writes.
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -79,8 +81,10 @@ class Records:
         self._last_number: dict[str, int] = {}
         self._num_characters = 0
         if folder and self._path:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._load(self._path)
+            # Where nothing can be written, records are kept in memory; a run does not end for them.
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                self._load(self._path)
 
     def keep(self, kind: str, text: str, *, title: str = "", number: int | None = None) -> Record:
         """Add a text. With a `number` (a turn's) the id is "kind:number"; the same text again is the same record,
@@ -145,7 +149,8 @@ class Records:
         return id
 
     def _add(self, id: str, text: str, title: str) -> Record:
-        kept = self._num_characters + len(text) <= MAX_TOTAL_CHARACTERS
+        most = MAX_TOTAL_CHARACTERS if self._path else MAX_MEMORY_CHARACTERS
+        kept = self._num_characters + len(text) <= most
         record = Record(id=id, title=title, num_lines=text.count("\n") + 1, num_characters=len(text), kept=kept)
         self._note(record)
         self._texts[id] = self._written(record, text) if kept else ""
