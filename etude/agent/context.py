@@ -69,7 +69,8 @@ class Context:
         """Make room; whether that changed anything. Raises PromptTooLong when the rest alone is too much."""
         whole = [*self.messages, *self.pending]
         pinned: Pinned = pinned_from(statement, turns)
-        budget = max(1, int(self._room - self._tools_tokens))
+        # By our count it is time, so it has to be by that of the messages alone.
+        budget = max(1, min(int(self._room - self._tools_tokens), sum(map(self.count, whole))))
         smaller = await compact(whole, pinned=pinned, records=self._records, budget_tokens=budget, count=self.count)
         if smaller == whole:
             return False

@@ -10,6 +10,7 @@ from etude.agent.tools.list import LIST
 from etude.agent.tools.navigate import DEFINITION, REFERENCES
 from etude.agent.tools.plan import PLAN
 from etude.agent.tools.read import READ
+from etude.agent.tools.recall import RECALL
 from etude.agent.tools.run import RUN
 from etude.agent.tools.search import SEARCH
 from etude.agent.tools.write import WRITE
@@ -23,4 +24,4 @@ def tools_for(workspace: Workspace, *, apply: Apply | None = None) -> list[Tool]
         tools += [DEFINITION, REFERENCES]
     if isinstance(workspace, Checkpointed):
         tools += [CHECKPOINT, RESTORE]
-    return [*tools, PLAN, ASK, FINISH]
+    return [*tools, RECALL, PLAN, ASK, FINISH]
