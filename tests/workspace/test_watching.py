@@ -4,15 +4,19 @@ import asyncio
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from etude.workspace import inotify, watching
 from etude.workspace.watching import TreeWatch
@@ -298,6 +302,80 @@ def test_a_root_that_was_removed_is_a_problem_until_it_is_back(tmp_path):
     gone, back = asyncio.run(run())
     assert gone == f"{root} was moved or removed. Open the folder where it is now."
     assert back is None
+
+
+# Whatever is done, what is told is enough to make a copy follow.
+
+FOLDERS = ["a", "a/b", "c", "c/a"]
+PATHS = [*FOLDERS, "f", "a/f", "a/b/f", "c/f", "c/a/f"]
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.sampled_from(PATHS), st.sampled_from(["", "x", "xy"])),
+    st.tuples(st.just("mkdir"), st.sampled_from(FOLDERS), st.just("")),
+    st.tuples(st.just("move"), st.sampled_from(PATHS), st.sampled_from([*PATHS, "../out"])),
+    st.tuples(st.just("move"), st.just("../out"), st.sampled_from(PATHS)),
+    st.tuples(st.just("remove"), st.sampled_from(PATHS), st.just("")),
+    st.tuples(st.just("link"), st.sampled_from(PATHS), st.sampled_from(["a", ".", "nowhere"])),
+    st.tuples(st.just("chmod"), st.sampled_from(PATHS), st.sampled_from(["700", "711"])),
+)
+
+
+def do(root: Path, step: tuple[str, str, str]) -> None:
+    verb, path, argument = step
+    place = root / path
+    with suppress(OSError, shutil.Error):
+        if verb == "write":
+            place.write_text(argument)
+        elif verb == "mkdir":
+            place.mkdir(parents=True)
+        elif verb == "move":
+            os.rename(place, root / argument)  # noqa: PTH104 (as programs do)
+        elif verb == "remove" and place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        elif verb == "remove":
+            place.unlink()
+        elif verb == "link":
+            place.symlink_to(argument)
+        elif not place.is_symlink():
+            place.chmod(int(argument, 8))
+
+
+def state_of(root: Path) -> dict[str, tuple[int, str]]:
+    found = {}
+    for folder, folders, files in os.walk(root):
+        for name in [*folders, *files]:
+            place = Path(folder, name)
+            is_plain = place.is_file() and not place.is_symlink()
+            content = place.read_text() if is_plain else str(place.readlink()) if place.is_symlink() else ""
+            found[str(place.relative_to(root))] = (place.lstat().st_mode, content)
+    return found
+
+
+def is_covered(path: str, told: set[str], now: dict[str, tuple[int, str]]) -> bool:
+    parent = path.rpartition("/")[0]
+    if path in told or (path not in now and (parent or ".") in told):
+        return True
+    return bool(parent) and not (parent in now and stat.S_ISDIR(now[parent][0])) and is_covered(parent, told, now)
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches=st.lists(st.lists(STEPS, max_size=5), max_size=6))
+def test_what_is_told_covers_every_difference(batches):
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place, "root")
+        root.mkdir()
+
+        async def run() -> None:
+            async with watched(root) as watch:
+                before = state_of(root)
+                for batch in batches:
+                    for step in batch:
+                        do(root, step)
+                    told, now = watch.changed(), state_of(root)
+                    different = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+                    assert all(is_covered(path, told, now) for path in different), (told, different)
+                    before = now
+
+        asyncio.run(run())
 
 
 def test_waiting_ends_within_30_ms_of_a_save(tmp_path):
