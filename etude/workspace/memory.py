@@ -7,6 +7,7 @@ Commands and diagnostics are answered by what the caller gives; files, checkpoin
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from etude.errors import CheckpointUnknown, FileNotWritable, FileUnusable, OutsideRoot
@@ -78,7 +79,11 @@ class MemoryWorkspace:
 
     async def run(self, command: Command, *, on_output: Callable[[str], None] | None = None) -> CommandResult:
         self.ran.append(command)
+        before = dict(self.files)
         result = _result(self._outcome(command))
+        names = before.keys() | self.files.keys()
+        changed = sorted(name for name in names if before.get(name) != self.files.get(name))
+        result = replace(result, changed=tuple(changed))
         if on_output and result.output:
             on_output(result.output)
         return result

@@ -9,13 +9,14 @@ import msgspec
 from etude.agent.events import OutputPrinted
 from etude.agent.toolbox import Answer, StructTool, ToolContext, ToolKind
 from etude.traces import TurnError
-from etude.workspace.workspace import Checkpointed, Command, CommandLimits, CommandResult, Ending, Workspace
+from etude.workspace.git_ignore import MADE_FOLDERS
+from etude.workspace.workspace import Command, CommandLimits, CommandResult, Ending
 
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600.0
 MAX_NAMED_CHANGES = 15
-# What tools write beside the work; nobody wants it listed.
-_CACHES = frozenset({"__pycache__", "node_modules", ".git", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".venv"})
+# Nobody wants these listed.
+_ASIDE = MADE_FOLDERS | {".git"}
 
 _ENDINGS = {
     Ending.TIMED_OUT: "It was ended after {seconds:g} seconds, with all it had started; above is what it had printed.",
@@ -37,11 +38,10 @@ async def run(arguments: RunArguments, context: ToolContext) -> Answer:
     seconds = max(0.1, min(arguments.seconds, context.seconds_left))
     limits = replace(CommandLimits(), seconds=seconds)
     command = Command(line=arguments.command, folder=context.path(arguments.folder), limits=limits)
-    before = await _state(context.workspace)
     result = await context.workspace.run(
         command, on_output=lambda text: context.observer(OutputPrinted(id=context.call_id, text=text))
     )
-    changed = await _changed(result, before, context.workspace)
+    changed = tuple(path for path in result.changed if not _ASIDE & set(PurePosixPath(path).parts))
     return Answer(
         text=_text(result, seconds, changed),
         error=None if result.exit_code == 0 else TurnError.COMMAND_FAILED,
@@ -62,30 +62,6 @@ def _text(result: CommandResult, seconds: float, changed: tuple[str, ...]) -> st
         more = f" and {len(changed) - MAX_NAMED_CHANGES} more" if len(changed) > MAX_NAMED_CHANGES else ""
         parts.append(f"It changed {', '.join(changed[:MAX_NAMED_CHANGES])}{more}.")
     return "\n".join(parts)
-
-
-# What it changed.
-
-
-async def _state(workspace: Workspace) -> dict[str, bytes | None] | None:
-    """What differs from the user's tree, path by path, where a workspace can tell without recording commands."""
-    if not isinstance(workspace, Checkpointed):
-        return None
-    return {change.path: change.after for change in await workspace.changes() if not change.ignored}
-
-
-async def _changed(
-    result: CommandResult, before: dict[str, bytes | None] | None, workspace: Workspace
-) -> tuple[str, ...]:
-    if before is not None and (after := await _state(workspace)) is not None:
-        return tuple(sorted(path for path in before.keys() | after.keys() if before.get(path, 0) != after.get(path, 0)))
-    written = {_relative(opened.path, workspace) for opened in result.opened if opened.written}
-    return tuple(sorted(path for path in written if path and not _CACHES & set(PurePosixPath(path).parts)))
-
-
-def _relative(path: str, workspace: Workspace) -> str:
-    named, root = PurePosixPath(path), PurePosixPath(workspace.root)
-    return str(named.relative_to(root)) if named.is_relative_to(root) else ""
 
 
 RUN = StructTool(
