@@ -17,7 +17,8 @@ from pathlib import Path
 
 import platformdirs
 
-from etude.agent.landing_plan import WRITTEN, Landed, Outcome, hunks, plan, standing
+from etude.agent.landing_moves import WRITTEN, Landed, Outcome
+from etude.agent.landing_plan import Hunk, hunks, plan, standing
 from etude.errors import FileChanged
 from etude.workspace import exchange
 from etude.workspace.exchange import Exchanged
@@ -25,7 +26,7 @@ from etude.workspace.exchange_journal import Step
 from etude.workspace.nodes import NOTHING, Tree, folders_above
 from etude.workspace.workspace import FileChange
 
-__all__ = ["Landed", "LandingReport", "Outcome", "hunks", "journals_folder", "land", "plan", "recover", "undo"]
+__all__ = ["Hunk", "Landed", "LandingReport", "Outcome", "hunks", "journals_folder", "land", "plan", "recover", "undo"]
 
 # The person may save while we write; whoever saves more often than that is a program.
 _ATTEMPTS = 3
@@ -59,7 +60,8 @@ async def land(
 ) -> LandingReport:
     """Write what is accepted into the tree; raises FileChanged or FileNotWritable, and then nothing was written.
 
-    `accepted` names the hunks of each path that are wanted, all of every file that git does not ignore if it is None.
+    `accepted` names the hunks of each path that are wanted, all of every file that git does not ignore if it is None;
+    InputError for one that does not exist.
     Of paths in `overwrite` the agent's version is taken even if that loses what the person did.
     """
     return await asyncio.to_thread(_land, changes, root, accepted, overwrite, journals or journals_folder())

@@ -4,12 +4,12 @@ import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 
+from etude.agent.landing_moves import WRITTEN, Landed, Outcome, with_moves
 from etude.edits import Edit, Patch, patch_from_texts, split_lines
-from etude.errors import FileUnusable
+from etude.errors import FileUnusable, InputError
 from etude.workspace.files import MAX_PATH_CHARACTERS, is_of_git
 from etude.workspace.nodes import NOTHING, Node, Tree, folders_above
 from etude.workspace.three_way import MAX_MERGED_BYTES, merge
@@ -17,27 +17,6 @@ from etude.workspace.workspace import ChangeKind, FileChange
 
 # Comparing texts takes time that grows with how often their lines are repeated: this many pairs take a second or two.
 _MAX_EQUAL_PAIRS = 5_000_000
-
-
-class Outcome(StrEnum):
-    """What became of one file."""
-
-    CLEAN = "clean"
-    """As it was accepted; the person's version was the one the agent knew."""
-    MERGED = "merged"
-    """The person had changed it meanwhile; both changes are in it."""
-    SAME = "same"
-    """The person's tree has it so already; nothing was written."""
-    CONFLICT = "conflict"
-    """Both changed the same; the file stays as the person has it."""
-    REFUSED = "refused"
-    """It may not be written, or cannot be; `reason` says why."""
-    LEFT_OUT = "left_out"
-    """Nothing of it was accepted, or git ignores it."""
-
-
-WRITTEN = (Outcome.CLEAN, Outcome.MERGED)
-UNWRITABLE = (Outcome.CONFLICT, Outcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +27,6 @@ class Hunk:
     edit: Edit | None
     """Of the text before, a byte order mark being a character of it; None when only the whole file can be accepted:
     it is not text, is a link, was added or removed, or got other permissions and nothing else."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """One file of a landing."""
-
-    path: str
-    outcome: Outcome
-    reason: str = ""
-    """For a person; with CONFLICT and REFUSED, and where an undo left a file alone."""
-    before: Node = NOTHING
-    """What the person's tree had."""
-    after: Node = NOTHING
-    """What it has now; of a conflict what the agent would have it be."""
 
 
 def hunks(change: FileChange) -> list[Hunk]:
@@ -129,6 +94,16 @@ def _wanted(change: FileChange, indices: Collection[int] | None) -> Node | None:
     return Node(mode=change.mode, content=text.encode())
 
 
+def _check_accepted(changes: Sequence[FileChange], accepted: Mapping[str, Collection[int]]) -> None:
+    by_path = {change.path: change for change in changes}
+    for path, indices in accepted.items():
+        if path not in by_path:
+            raise InputError(f"{path!r} is accepted, but the agent did not change it. Look at the changes again.")
+        count = len(hunks(by_path[path])) if indices else 0
+        if wrong := [index for index in indices if not 0 <= index < count]:
+            raise InputError(f"{path} has {count} hunks, numbered from 0; there is no hunk {wrong[0]}.")
+
+
 # What becomes of each.
 
 
@@ -149,22 +124,14 @@ class _Plan:
         self._going: set[str] = set()
 
     def files(self) -> list[Landed]:
+        if self._accepted is not None:
+            _check_accepted(self._changes, self._accepted)
         removals = [change for change in self._changes if change.after is None]
         others = [change for change in self._changes if change.after is not None]
         files = [self._file(change) for change in removals]
         self._going = {file.path for file in files if file.outcome in WRITTEN}
         files += [self._file(change) for change in others]
-        return sorted(self._without_losses(files), key=lambda file: file.path)
-
-    def _without_losses(self, files: Sequence[Landed]) -> Iterator[Landed]:
-        """A file that was moved stays where it is if it cannot be written where it went."""
-        stuck = {file.after.content: file.path for file in files if file.outcome in UNWRITABLE and file.after.mode}
-        for file in files:
-            if file.outcome is Outcome.CLEAN and not file.after.mode and file.before.content in stuck:
-                reason = f"{file.path} was moved to {stuck[file.before.content]}, which could not be written."
-                yield replace(file, outcome=Outcome.CONFLICT, reason=reason)
-            else:
-                yield file
+        return sorted(with_moves(files, self._changes), key=lambda file: file.path)
 
     def _file(self, change: FileChange) -> Landed:
         wanted = None

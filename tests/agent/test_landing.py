@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from etude.agent.landing import Outcome, hunks, land, plan, recover, undo
 from etude.edits import patch_from_texts
-from etude.errors import FileNotWritable, FileUnusable
+from etude.errors import FileNotWritable, FileUnusable, InputError
 from etude.workspace.workspace import ChangeKind, FileChange
 
 FILE = 0o100644
@@ -210,6 +210,42 @@ def test_a_moved_file_stays_where_it_is_if_its_new_place_is_taken(tmp_path):
     report = landed(tmp_path, removed("a", BASE), added("b", BASE))
     assert set(outcomes(report).values()) == {Outcome.CONFLICT}
     assert tree_at(tmp_path) == {"a": (FILE, BASE), "b": (FILE, b"mine")}
+
+
+def test_what_the_person_did_to_a_file_that_the_agent_moved_goes_along(tmp_path):
+    write_tree(tmp_path, {"old.py": (FILE, BASE.replace(b"three", b"3"))})
+    moved = removed("old.py", BASE), added("new.py", BASE.replace(b"one", b"1")), added("other.py", b"x\n")
+    report = landed(tmp_path, *moved)
+    assert outcomes(report) == {"new.py": Outcome.MERGED, "old.py": Outcome.CLEAN, "other.py": Outcome.CLEAN}
+    assert tree_at(tmp_path) == {
+        "new.py": (FILE, b"1\ntwo\n3\nfour\nfive\n"),
+        "other.py": (FILE, b"x\n"),
+    }
+    asyncio.run(undo(report))
+    assert tree_at(tmp_path) == {"old.py": (FILE, BASE.replace(b"three", b"3"))}
+
+
+def test_a_moved_file_that_both_changed_alike_stays_in_both_places(tmp_path):
+    theirs = BASE.replace(b"one", b"eins")
+    write_tree(tmp_path, {"old.py": (FILE, theirs)})
+    report = landed(tmp_path, removed("old.py", BASE), added("new.py", BASE.replace(b"one", b"1")))
+    assert outcomes(report) == {"new.py": Outcome.CLEAN, "old.py": Outcome.CONFLICT}
+    assert (tmp_path / "old.py").read_bytes() == theirs
+
+
+@pytest.mark.parametrize(
+    ("accepted", "message"),
+    [
+        ({"b.py": [0]}, "'b.py' is accepted, but the agent did not change it"),
+        ({"a.py": [2]}, "a.py has 2 hunks, numbered from 0; there is no hunk 2"),
+        ({"a.py": [-1]}, "there is no hunk -1"),
+    ],
+)
+def test_hunks_that_do_not_exist_are_an_error_and_nothing_is_written(tmp_path, accepted, message):
+    write_tree(tmp_path, {"a.py": (FILE, BASE)})
+    with pytest.raises(InputError, match=message):
+        landed(tmp_path, modified("a.py", BASE, AGENT), accepted=accepted)
+    assert tree_at(tmp_path) == {"a.py": (FILE, BASE)}
 
 
 def test_read_only_files_and_folders_are_refused(tmp_path):
@@ -470,6 +506,7 @@ def test_a_tree_that_changed_loses_nothing_of_the_persons(base, user, agent):
             assert now[path] == user[path]
         for file in report.written:
             known, had = base.get(file.path, (0, None)), user.get(file.path, (0, None))
-            assert known[1] == had[1] or file.outcome is Outcome.MERGED or file.after.content == had[1]
+            is_moved = not file.after.mode and any(other.outcome is Outcome.MERGED for other in report.written)
+            assert known[1] == had[1] or file.outcome is Outcome.MERGED or file.after.content == had[1] or is_moved
         asyncio.run(undo(report))
         assert tree_at(root) == user
