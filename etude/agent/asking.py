@@ -72,9 +72,9 @@ async def _answer(model: Model, prompt: Prompt, sampling: Sampling, observer: Ob
             pieces.append(item.text)
             num_characters += len(item.text)
             if num_characters > most:
-                break
-    text = "".join(pieces)[:most]
-    return Completion(text=text, finish_reason=FinishReason.LENGTH, model=model.name)
+                text = "".join(pieces)[:most]
+                return Completion(text=text, finish_reason=FinishReason.LENGTH, model=model.name)
+    raise AssertionError("a completion stream ended without a Completion")
 
 
 def _bounded(answer: Completion, max_tokens: int) -> Completion:

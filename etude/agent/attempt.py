@@ -8,7 +8,7 @@ from etude.agent.calls import answer_calls
 from etude.agent.context import Context
 from etude.agent.dialogue import Dialogue, NativeDialogue
 from etude.agent.draft import Draft
-from etude.agent.events import Notice, Observer, Person, Started, Stopped, TurnFinished, TurnStarted
+from etude.agent.events import AgentEvent, Notice, Observer, Person, Started, Stopped, TurnFinished, TurnStarted
 from etude.agent.limits import Clock, Limits, exceeded, spent_on
 from etude.agent.prompt import opening, task_text
 from etude.agent.records import Records
@@ -35,6 +35,22 @@ class Halt(Exception):
         self.answer = answer
 
 
+class _Watcher:
+    """The observer; if it fails, the run ends before its next turn, and not in the middle of recording one."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.error: Exception | None = None
+
+    def __call__(self, event: AgentEvent) -> None:
+        if self.error is not None:
+            return
+        try:
+            self._observer(event)
+        except Exception as error:
+            self.error = error
+
+
 class Attempt:
     """One run, from `begin` over the stages of many turns to `end`."""
 
@@ -56,8 +72,9 @@ class Attempt:
         self._workspace = workspace
         self._limits = limits
         self._toolbox = toolbox
-        self._observer = observer
+        self._observer = observer = _Watcher(observer)
         self._store = store
+        self._not_saved: EtudeError | None = None
         records = Records(store.folder / "records" if store else None)
         self._tool_context = ToolContext(
             workspace=workspace,
@@ -107,7 +124,9 @@ class Attempt:
     # The stages of a turn.
 
     def next_turn(self) -> Draft:
-        """Raises Halt when a limit is reached."""
+        """Raises Halt when a limit is reached, and what went wrong where nothing could be raised."""
+        if broken := self._observer.error or self._not_saved:
+            raise broken
         if reached := exceeded(self._limits, self._spent, self._clock.seconds):
             raise Halt(*reached)
         draft = Draft(number=len(self._turns) + 1, started=self._clock.seconds)
@@ -171,8 +190,11 @@ class Attempt:
         self._turns.append(turn)
         self._spent = self._spent.plus(turn)
         self._context.said(turn)
-        if self._store:
-            self._store.append(turn)
+        try:
+            if self._store:
+                self._store.append(turn)
+        except EtudeError as error:
+            self._not_saved = error
         self._observer(
             TurnFinished(
                 number=turn.number,
@@ -206,10 +228,7 @@ class Attempt:
         with suppress(EtudeError):
             if self._store:
                 self._store.finish(reason, message, answer)
-        changed = await self._changed()
-        # Whoever watches may be what failed.
-        with suppress(Exception):
-            self._observer(Stopped(reason=reason, message=message, answer=answer, changed=changed))
+        self._observer(Stopped(reason=reason, message=message, answer=answer, changed=await self._changed()))
         return replace(self._head, turns=tuple(self._turns), stop_reason=reason, stop_message=message, answer=answer)
 
     async def _changed(self) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -46,25 +47,39 @@ async def answer_calls(
     """Run the calls in order and add to `results` and `answers` as they come, so that nothing is lost when this is
     cancelled. Raises OutOfTime."""
     for call in calls:
-        started = time.perf_counter()
-        if any(answer.finished for answer in answers):
-            answer = failed(AFTER_FINISH)
-        else:
-            left = max(0.0, limits.seconds - clock.seconds)
-            answer = await _answered(call, toolbox, replace(context, call_id=call.id, seconds_left=left), clock)
-        text = context.records.cut(answer.text, answer.record, limits.longest_result)
-        result = ToolResult(
-            call=call,
-            text=text,
-            error=answer.error,
-            seconds=time.perf_counter() - started,
-            exit_code=answer.exit_code,
-            opened=answer.opened,
-            changed=answer.changed,
-        )
+        left = max(0.0, limits.seconds - clock.seconds)
+        own = replace(context, call_id=call.id, seconds_left=left)
+        is_over = any(answer.finished for answer in answers)
+        result, answer = await _done(call, toolbox, own, clock, is_over=is_over)
         results.append(result)
         answers.append(answer)
         context.observer(finished_event(result))
+
+
+async def _done(
+    call: ToolCall, toolbox: Toolbox, context: ToolContext, clock: Clock, *, is_over: bool
+) -> tuple[ToolResult, Answer]:
+    tool = toolbox.find(call.name)
+    arguments, problem = _read(call, tool, toolbox)
+    summary = _summary(call, tool, arguments)
+    context.observer(CallStarted(id=call.id, tool=call.name, summary=summary, arguments=call.arguments))
+    started = time.perf_counter()
+    if is_over:
+        answer = failed(AFTER_FINISH)
+    elif tool is None or problem:
+        answer = problem or failed(toolbox.unknown(call.name))
+    else:
+        answer = await _called(tool, arguments, context, clock)
+    result = ToolResult(
+        call=call,
+        text=context.records.cut(answer.text, answer.record, context.characters, title=summary),
+        error=answer.error,
+        seconds=time.perf_counter() - started,
+        exit_code=answer.exit_code,
+        opened=answer.opened,
+        changed=answer.changed,
+    )
+    return result, answer
 
 
 def unanswered(calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -82,19 +97,6 @@ def finished_event(result: ToolResult) -> CallFinished:
     )
 
 
-async def _answered(call: ToolCall, toolbox: Toolbox, context: ToolContext, clock: Clock) -> Answer:
-    tool = toolbox.find(call.name)
-    arguments, problem = _read(call, tool, toolbox)
-    summary = _summary(call, tool, arguments)
-    context.observer(CallStarted(id=call.id, tool=call.name, summary=summary, arguments=call.arguments))
-    if tool is None or problem:
-        return problem or Answer(text="")
-    try:
-        return await _called(tool, arguments, context, clock)
-    except EtudeError as error:
-        return failed(str(error))
-
-
 def _read(call: ToolCall, tool: Tool | None, toolbox: Toolbox) -> tuple[Any, Answer | None]:
     """The validated arguments, or what is wrong with the call."""
     if not call.name:
@@ -109,12 +111,15 @@ def _read(call: ToolCall, tool: Tool | None, toolbox: Toolbox) -> tuple[Any, Ans
 
 
 async def _called(tool: Tool, arguments: Any, context: ToolContext, clock: Clock) -> Answer:
-    if kind_of(tool) is ToolKind.ASKS:
-        with clock.paused():
-            return await tool.call(arguments, context)
+    """What the tool says, or why it could not."""
+    asks = kind_of(tool) is ToolKind.ASKS
+    timer = asyncio.timeout(None if asks else context.seconds_left)
     try:
-        async with asyncio.timeout(context.seconds_left) as timer:
-            return await tool.call(arguments, context)
+        async with timer:
+            with clock.paused() if asks else nullcontext():
+                return await tool.call(arguments, context)
+    except EtudeError as error:
+        return failed(str(error))
     except TimeoutError:
         if timer.expired():
             raise OutOfTime from None

@@ -32,11 +32,11 @@ from etude.agent.store import TraceStore, fork, load
 from etude.agent.tool_choice import tools_for
 from etude.agent.toolbox import Answer as ToolAnswer
 from etude.agent.toolbox import StructTool, ToolKind
-from etude.errors import ModelError, PromptTooLong, ServerRefused, ServerUnreachable, TraceUnusable
+from etude.errors import FileNotWritable, ModelError, PromptTooLong, ServerRefused, ServerUnreachable, TraceUnusable
 from etude.messages import Chat, Chunk, Completion, FinishReason, Message, Prompt, Role, Sampling, ToolCall, Usage
 from etude.models.scripted import ScriptedModel
 from etude.tasks import Task
-from etude.traces import StopReason, Trace, TurnError
+from etude.traces import StopReason, Trace, Turn, TurnError
 from etude.workspace.memory import MemoryWorkspace
 from etude.workspace.workspace import Diagnostic, Followed, Place, Severity
 
@@ -493,6 +493,18 @@ def test_a_watcher_that_fails_does_not_lose_the_trace(tmp_path: Path) -> None:
     trace, _ = attempt([READ, FINISH], observer=watch, store=TraceStore(tmp_path))
     assert trace.stop_reason is StopReason.CRASHED
     assert load(tmp_path) == trace
+
+
+def test_a_trace_that_cannot_be_saved_ends_the_run_and_is_given_back(tmp_path: Path) -> None:
+    class Full(TraceStore):
+        """A disk without room."""
+
+        def append(self, turn: Turn) -> None:
+            raise FileNotWritable("No room.")
+
+    trace, _ = attempt([READ, READ, FINISH], store=Full(tmp_path))
+    assert (trace.stop_reason, trace.stop_message) == (StopReason.CRASHED, "FileNotWritable: No room.")
+    assert len(trace.turns) == 1
 
 
 # What surrounds the calls.
