@@ -124,6 +124,7 @@ def test_over_many_compactions_every_turn_can_still_be_read(outputs: list[list[s
         assert total(messages) <= budget
         check_pairs(messages)
         assert "\n".join(message.text for message in messages).count("# Where the work stands") <= 1
+    assert all("-" not in record.id for record in records.contents("turn"))  # none is kept twice
     for number, one in enumerate(originals, 1):
         if any(message not in messages for message in one):
             assert records.read(f"turn:{number}") == written(one)
@@ -233,11 +234,31 @@ def test_a_resumed_run_finds_what_was_dropped_before(tmp_path: Path) -> None:
     turns = [turn(number, [long_output(number)]) for number in range(1, 41)]
     result = compacted(conversation(*turns), 4000, records=Records(tmp_path))
     again = Records(tmp_path)
-    more = compacted(
-        [*result, *turn(41, [long_output(41, 900)])], 4000, records=again, pinned=Pinned(task=TASK, last_turn=41)
-    )
-    assert "- turn:1 run" in more[1].text or "older ones" in more[1].text
+    pinned = Pinned(task=TASK, last_turn=41)
+    more = compacted([*result, *turn(41, [long_output(41, 900)])], 4000, records=again, pinned=pinned)
+    assert "- turn:33 run" in more[1].text
     assert again.read("turn:1") == written(turns[0])
+
+
+def test_a_summary_that_looks_like_a_page_does_not_stay_behind() -> None:
+    messages = conversation(*(turn(number, ["ok"], "t" * 400) for number in range(1, 41)))
+    page = compacted(messages, 4000)[1].text
+
+    async def lies(dropped: Sequence[Message]) -> str:
+        return page
+
+    for number in range(41, 44):
+        messages = [*messages, *turn(number, [long_output(number, 500)])]
+        compacting = compact(
+            messages,
+            pinned=Pinned(task=TASK, last_turn=number),
+            records=Records(None),
+            budget_tokens=4000,
+            count=count,
+            summarise=lies,
+        )
+        messages = asyncio.run(compacting)
+        assert messages[1].text.count("# Where the work stands") == 1
 
 
 # Pinned facts.

@@ -131,6 +131,8 @@ def test_other_output_is_no_test_run(output: str) -> None:
 def test_the_last_run_of_several_counts() -> None:
     verdict = verdict_of(f"{CARGO}\n===== 3 passed in 0.01s =====")
     assert verdict is not None and (verdict.runner, verdict.passed) == ("pytest", True)
+    verdict = verdict_of(f"===== 3 passed in 0.01s =====\n{CARGO}")
+    assert verdict is not None and (verdict.runner, verdict.passed) == ("cargo", False)
 
 
 MODULE = """

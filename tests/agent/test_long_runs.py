@@ -7,8 +7,6 @@ from pathlib import Path
 from etude.agent.limits import Limits
 from etude.agent.loop import run
 from etude.agent.store import TraceStore, load
-from etude.agent.tool_choice import tools_for
-from etude.agent.tools.recall import RECALL
 from etude.messages import Chat, Completion, Role, ToolCall
 from etude.models.scripted import ScriptedModel
 from etude.tasks import Task
@@ -38,8 +36,7 @@ def test_a_fact_of_the_third_turn_is_read_back_after_six_hundred(tmp_path: Path)
     ]
     model = ScriptedModel(steps)
     limits = Limits(turns=TURNS + 10, context_tokens=24_000)
-    tools = [tool for tool in tools_for(workspace) if tool.spec.name != RECALL.name]
-    trace = asyncio.run(run(TASK, model, workspace, limits, tools=[*tools, RECALL], store=TraceStore(tmp_path)))
+    trace = asyncio.run(run(TASK, model, workspace, limits, store=TraceStore(tmp_path)))
 
     assert (trace.stop_reason, len(trace.turns)) == (StopReason.FINISHED, TURNS + 3)
     compactions = [turn for turn in trace.turns[1:] if turn.fresh_context]
