@@ -44,7 +44,8 @@ MAX_LOG_CHARACTERS = 2_000
 LOCK_SECONDS = 2.0
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
-_SLUG_CHARACTERS = 24
+# Short enough to be typed, and to stand in a line of 80 columns beside a state and some words.
+_SLUG_CHARACTERS = 16
 
 T = TypeVar("T")
 

@@ -10,18 +10,18 @@ AGENT_HELP = """\
 Let an agent work on a task, in a hidden copy of this folder: your files stay as
 they are until you apply what it did.
 
-  etude agent "fix the failing test"     work on it, and ask what to take at the end
-  etude agent start "fix …"              the same in the background; returns at once
-  etude agent status                     what is at work, what is done
-  etude agent attach ID                  watch a run, answer its questions
-  etude agent diff ID                    what it changed, as one unified diff
-  etude agent apply ID                   look at each hunk, take it or not
-  etude agent discard ID                 end it and forget what it did
+  etude agent "fix the failing test"   work on it, then ask what to take
+  etude agent start "fix …"            the same in the background
+  etude agent status                   what is at work, what is done
+  etude agent attach ID                watch a run, answer its questions
+  etude agent diff ID                  what it changed, as one unified diff
+  etude agent apply ID                 look at each hunk, take it or not
+  etude agent discard ID               end it and forget what it did
 
-  answer, stop, resume, log              see `etude agent ACTION --help`
+  answer, stop, resume, log            see `etude agent ACTION --help`
 
-What a task can be given (--model, --check CMD, --best-of N, --max-turns N, …) is
-told by `etude agent run --help`.
+What a task can be given (--model, --check CMD, --best-of N, --max-turns N, …)
+is told by `etude agent run --help`.
 
 Runs are processes of their own: they survive the terminal. In the foreground,
 Ctrl-C stops the run and keeps what it did; of a run that you attached to,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from etude.agent import runs
@@ -228,20 +227,25 @@ def _clean(text: str) -> str:
 
 
 def _print_runs(found: Sequence[RunSummary], *, with_folder: bool) -> None:
-    """A line a run; what it asks or why it stopped is under it."""
+    """A line a run; what it asks, or how it ended, is under it."""
     console = console_for(sys.stdout)
-    table = Table(box=None, pad_edge=False, show_header=False, width=min(console.width, 100))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
+    id_width = max(len(one.id) for one in found)
+    state_width = max(len(_state_words(one)) for one in found)
     for one in found:
-        about = Text(visible(_first_line(one.statement)))
+        state = Text(f"{_state_words(one):<{state_width}}", style=_STYLES.get(one.state, ""))
+        line = Text(f"{one.id:<{id_width}}  ").append_text(state)
+        _print_line(console, line.append(f"  {visible(_first_line(one.statement))}"))
         if with_folder:
-            about.append(f"\n{visible(str(one.root))}", style="dim")
+            _print_line(console, Text(f"  {visible(str(one.root))}", style="dim"))
         if note := _note(one):
-            about.append(f"\n{visible(note)}", style="bold cyan" if one.state is RunState.WAITING else "dim")
-        table.add_row(one.id, Text(_state_words(one), style=_STYLES.get(one.state, "")), about)
-    console.print(table, soft_wrap=False)
+            _print_line(console, Text(f"  {visible(note)}", style="bold cyan" if one.status.question else "dim"))
+
+
+def _print_line(console: Console, line: Text) -> None:
+    """Cut to the terminal's width; whole where it is read by a program."""
+    if console.is_terminal:
+        line.truncate(console.width, overflow="ellipsis")
+    console.print(line)
 
 
 def _state_words(one: RunSummary) -> str:

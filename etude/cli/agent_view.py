@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -39,6 +40,8 @@ LIVE_LINES = 6
 KEPT_LINES = 8
 MAX_DIFF_LINES = 24
 MAX_DIAGNOSTICS = 8
+# Of one question or notice.
+MAX_PROSE_LINES = 60
 # A line of output without an end is not gathered for ever.
 MAX_LINE_CHARACTERS = 2_000
 
@@ -51,17 +54,18 @@ class RunView:
     def __init__(self, console: Console, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._now = now
-        self._live = Live(
-            console=console, get_renderable=self._alive, transient=True, refresh_per_second=8, redirect_stdout=False
-        )
         self._spinner = Spinner("line")
         self._half_line = ""
         self._output: dict[str, _Tail] = {}
         self._calls: dict[str, CallStarted] = {}
         self._plan: dict[str, StepState] = {}
         self._turn = 0
+        self._has_done = False
         self._since = now()
         self._is_waiting = False
+        self._live = Live(
+            console=console, get_renderable=self._alive, transient=True, refresh_per_second=8, redirect_stdout=False
+        )
 
     def open(self) -> None:
         if self._console.is_terminal:
@@ -98,10 +102,23 @@ class RunView:
         self._half_line = ""
 
     def _prose(self, line: str) -> None:
+        """What the model says; a blank line parts it from what was done before."""
+        if self._has_done:
+            self._console.print()
+            self._has_done = False
+        self._wrapped(line)
+
+    def _wrapped(self, text: str, style: str = "", *, indent: int = 0) -> None:
         """Broken between words on a terminal; elsewhere as it is."""
-        self._console.print(Text(visible(line.rstrip("\r"))), soft_wrap=not self._console.is_terminal)
+        for line in text.splitlines()[:MAX_PROSE_LINES] or [""]:
+            shown = Text(visible(line), style=style)
+            if self._console.is_terminal:
+                self._console.print(Padding(shown, (0, 0, 0, indent)), soft_wrap=False)
+            else:
+                self._console.print(Text(" " * indent).append_text(shown))
 
     def _line(self, text: str, style: str = "", *, indent: str = "") -> None:
+        self._has_done = True
         shown = Text(indent + visible(text), style=style)
         if self._console.is_terminal:
             shown.truncate(self._console.width, overflow="ellipsis")
@@ -136,7 +153,7 @@ class RunView:
         took = f"  {event.seconds:.1f} s" if event.seconds >= 1 else ""
         self._line(f"· {_one_line(call.summary)}{took}", "dim" if not event.error else "")
         if event.error:
-            self._line(_one_line(event.text), "red", indent="  ")
+            self._wrapped(_one_line(event.text), "red", indent=2)
         elif event.text.startswith("--- "):
             self._diff(event.text.splitlines()[2:])
 
@@ -168,26 +185,22 @@ class RunView:
     def _diagnostics_changed(self, event: DiagnosticsChanged) -> None:
         for mark, style, lines in (("+", "red", event.appeared), ("-", "green", event.gone)):
             for line in lines[:MAX_DIAGNOSTICS]:
-                self._line(f"{mark} {_one_line(line)}", style, indent="  ")
+                self._wrapped(f"{mark} {_one_line(line)}", style, indent=2)
             if len(lines) > MAX_DIAGNOSTICS:
                 self._line(f"{mark} … {len(lines) - MAX_DIAGNOSTICS} more", style, indent="  ")
 
     def _question_asked(self, event: QuestionAsked) -> None:
-        self._prose_in(f"? {event.text}", "bold cyan")
+        self._wrapped(f"? {event.text}", "bold cyan")
         for number, choice in enumerate(event.choices, 1):
             self._line(f"{number}  {_one_line(choice)}", indent="  ")
         self._is_waiting = True
 
     def _question_answered(self, event: QuestionAnswered) -> None:
         self._is_waiting = False
-        self._prose_in("> (no answer)" if event.text is None else f"> {event.text}", "cyan")
+        self._wrapped("> (no answer)" if event.text is None else f"> {event.text}", "cyan")
 
     def _notice(self, event: Notice) -> None:
-        self._prose_in(event.text, "magenta")
-
-    def _prose_in(self, text: str, style: str) -> None:
-        for line in text.splitlines()[:40]:
-            self._console.print(Text(visible(line), style=style), soft_wrap=not self._console.is_terminal)
+        self._wrapped(event.text, "magenta")
 
     def _stopped(self, event: Stopped) -> None:
         self._calls.clear()

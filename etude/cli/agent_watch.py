@@ -97,6 +97,8 @@ class _Following:
         self._asking: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[object] | None = None
         self._let_go = asyncio.Event()
+        self._typed: str | None = ""
+        """What stands on the screen already."""
 
     async def to_the_end(self) -> Stopped | None:
         loop = asyncio.get_running_loop()
@@ -123,7 +125,7 @@ class _Following:
     def _show(self, event: AgentEvent) -> None:
         if self._view is None:
             _print_json(event)
-        else:
+        elif not (isinstance(event, QuestionAnswered) and event.text == self._typed):
             self._view.show(event)
         if isinstance(event, QuestionAsked) and self._asks and self._view:
             self._asking = asyncio.ensure_future(self._ask(event))
@@ -145,37 +147,39 @@ class _Following:
             return
         assert self._view
         with silenced(self._view):
-            text = await _typed("> ", asked.choices)
+            self._typed = await _line_of(sys.stdin.fileno(), "> ")
+            text = meant(self._typed, asked.choices)
             with suppress(InputError):
                 await runs.answer(self._run, asked.id, text)
 
 
-async def _typed(prompt: str, choices: list[str]) -> str | None:
-    """A line, or the choice of that number; None at the end of input (Ctrl-D)."""
-    while True:
-        sys.stdout.write(prompt)
-        sys.stdout.flush()
-        line = await _line_of(sys.stdin.fileno())
-        if not line:
-            sys.stdout.write("\n")
-            return None
-        text = line.strip()
-        if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= len(choices):
-            return choices[int(text) - 1]
-        if text:
-            return text
-
-
-async def _line_of(descriptor: int) -> str:
-    """A terminal gives a line at a time. Not in a thread, which could not be taken back."""
+async def _line_of(descriptor: int, prompt: str) -> str | None:
+    """What is typed; None at the end of input (Ctrl-D). Not in a thread, which could not be taken back."""
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
     loop.add_reader(descriptor, came.set)
     try:
-        await came.wait()
+        while True:
+            sys.stdout.write(prompt)
+            sys.stdout.flush()
+            came.clear()
+            await came.wait()
+            # A terminal gives a line at a time.
+            line = os.read(descriptor, 65_536).decode("utf-8", "replace")
+            if not line:
+                sys.stdout.write("\n")
+                return None
+            if line.strip():
+                return line.strip()
     finally:
         loop.remove_reader(descriptor)
-    return os.read(descriptor, 65_536).decode("utf-8", "replace")
+
+
+def meant(typed: str | None, choices: list[str]) -> str | None:
+    """The choice of that number, or what was typed."""
+    if typed and typed.isascii() and typed.isdigit() and 1 <= int(typed[:4]) <= len(choices):
+        return choices[int(typed[:4]) - 1]
+    return typed
 
 
 def _print_json(event: AgentEvent) -> None:

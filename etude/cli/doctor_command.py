@@ -6,14 +6,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from etude import __version__
+from etude.cli.doctor_agent import AGENT_CHECKS
+from etude.cli.finding import Finding, Standing, missing, note, ok
 from etude.cli.sketch_source import clipboard_command
 from etude.cli.terminal import console_for, megabytes
 from etude.errors import EtudeError
@@ -27,75 +27,63 @@ NEEDED_SPACE_BYTES = 300_000_000
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-class Standing(StrEnum):
-    """How one thing stands."""
-
-    OK = "ok"
-    NOTE = "note"
-    """Not needed to use etude, but good to know."""
-    MISSING = "missing"
-    """etude cannot work without."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A line of the report."""
-
-    name: str
-    standing: Standing
-    detail: str
-    way_out: str = ""
-
-
-_STYLES = {Standing.OK: "green", Standing.NOTE: "yellow", Standing.MISSING: "red"}
+_STYLES = {
+    Standing.OK: "green",
+    Standing.NOTE: "yellow",
+    Standing.NO_AGENT: "red",
+    Standing.MISSING: "red",
+}
 
 
 def run_doctor() -> int:
     findings = [check() for check in CHECKS]
     _print(findings)
-    missing = [finding.name for finding in findings if finding.standing is Standing.MISSING]
-    print(f"\netude {__version__} " + (f"cannot be used yet: {', '.join(missing)}." if missing else "can be used."))
-    return 1 if missing else 0
+    lacking = [finding.name for finding in findings if finding.standing is Standing.MISSING]
+    no_agent = [finding.name for finding in findings if finding.standing is Standing.NO_AGENT]
+    without = f", without its agent: {', '.join(no_agent)}" if no_agent else ""
+    said = f"cannot be used yet: {', '.join(lacking)}" if lacking else f"can be used{without}"
+    print(f"\netude {__version__} {said}.")
+    return 1 if lacking else 0
 
 
 def _python() -> Finding:
     version = platform.python_version()
     if sys.version_info < OLDEST_PYTHON:
-        return _missing("python", version, "etude needs Python 3.11 or newer.")
-    return _ok("python", f"{version} ({sys.executable})")
+        return missing("python", version, "etude needs Python 3.11 or newer.")
+    return ok("python", f"{version} ({sys.executable})")
 
 
 def _runtime() -> Finding:
     try:
         llama_api.library()
     except EtudeError as error:
-        return _missing("model runtime", "cannot be used", str(error))
-    return _ok("model runtime", f"{llama_api.PACKAGE} {llama_api.installed_version()}, layout as expected")
+        return missing("model runtime", "cannot be used", str(error))
+    return ok("model runtime", f"{llama_api.PACKAGE} {llama_api.installed_version()}, layout as expected")
 
 
 def _model() -> Finding:
     try:
         choice = choose()
         if not isinstance(choice, EmbeddedChoice):
-            return _ok("model", f"{choice}; your text goes there")
+            return ok("model", f"{choice}; your text goes there")
         catalog.require(choice.name)
     except EtudeError as error:
-        return _missing("model", "none can answer", str(error))
+        return missing("model", "none can answer", str(error))
     if not catalog.verify(choice.name):
-        return _missing("model", f"{choice.name} is damaged", f"Bring it again: etude models fetch {choice.name}")
-    return _ok("model", f"{choice}, hash checked")
+        return missing("model", f"{choice.name} is damaged", f"Bring it again: etude models fetch {choice.name}")
+    return ok("model", f"{choice}, hash checked")
 
 
 def _speculation() -> Finding:
     """Whether the cost of passes was measured, which decides how long drafts are."""
     measured = _calibration(catalog.installed(catalog.default_model_name()))
     if measured is None:
-        return _ok("speculation", "to be measured when a draft is first used (some seconds, once)")
+        return ok("speculation", "to be measured when a draft is first used (some seconds, once)")
     if measured.row_multiple is None:
-        return _note("speculation", "off: passes of different sizes disagree here", "Answers are right, but slower.")
+        return note("speculation", "off: passes of different sizes disagree here", "Answers are right, but slower.")
     costs = dict(measured.curve.points)
     widest = max(costs)
-    return _ok("speculation", f"measured: 1 token {costs[min(costs)]:.0f} ms, {widest} tokens {costs[widest]:.0f} ms")
+    return ok("speculation", f"measured: 1 token {costs[min(costs)]:.0f} ms, {widest} tokens {costs[widest]:.0f} ms")
 
 
 def _calibration(model: Path | None) -> Calibration | None:
@@ -108,8 +96,8 @@ def _calibration(model: Path | None) -> Calibration | None:
 def _other_models() -> Finding:
     others = [state.name for state in catalog.models() if state.path and state.name != catalog.default_model_name()]
     if others:
-        return _ok("other models", ", ".join(others))
-    return _note("other models", "none", "A larger code model: etude models fetch qwen2.5-coder-0.5b")
+        return ok("other models", ", ".join(others))
+    return note("other models", "none", "A larger code model: etude models fetch qwen2.5-coder-0.5b")
 
 
 def _cache() -> Finding:
@@ -117,49 +105,49 @@ def _cache() -> Finding:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(there).free
     if not os.access(there, os.W_OK):
-        return _missing("cache folder", f"{folder} is not writable", "Set ETUDE_CACHE to a folder you may write to.")
+        return missing("cache folder", f"{folder} is not writable", "Set ETUDE_CACHE to a folder you may write to.")
     if free < NEEDED_SPACE_BYTES:
-        return _note("cache folder", f"{folder}, only {megabytes(free)} free", "Free some, or set ETUDE_CACHE.")
-    return _ok("cache folder", f"{folder}, {megabytes(free)} free")
+        return note("cache folder", f"{folder}, only {megabytes(free)} free", "Free some, or set ETUDE_CACHE.")
+    return ok("cache folder", f"{folder}, {megabytes(free)} free")
 
 
 def _settings() -> Finding:
     path = settings_file()
-    return _ok("settings", f"{path}" if path.exists() else f"none ({path} would be read)")
+    return ok("settings", f"{path}" if path.exists() else f"none ({path} would be read)")
 
 
 def _pip() -> Finding:
     if importlib.util.find_spec("pip"):
-        return _ok("pip", "here, to fetch the default model")
-    return _note("pip", "not in this Python", "To fetch the default model: python -m ensurepip")
+        return ok("pip", "here, to fetch the default model")
+    return note("pip", "not in this Python", "To fetch the default model: python -m ensurepip")
 
 
 def _git() -> Finding:
     if found := shutil.which("git"):
-        return _ok("git", found)
-    return _note("git", "not here", "Files are listed without .gitignore. Install git to respect it.")
+        return ok("git", found)
+    return note("git", "not here", "Files are listed without .gitignore. Install git to respect it.")
 
 
 def _clipboard() -> Finding:
     if command := clipboard_command():
-        return _ok("clipboard", command[0])
-    return _note("clipboard", "no program to read it", "For `etude apply --clipboard`: wl-clipboard, xclip or xsel")
+        return ok("clipboard", command[0])
+    return note("clipboard", "no program to read it", "For `etude apply --clipboard`: wl-clipboard, xclip or xsel")
 
 
 def _page() -> Finding:
     import etude.server
 
     if (Path(etude.server.__file__).parent / "static" / "app.js").is_file():
-        return _ok("page", "built")
-    return _missing("page", "its bundle is not in this installation", "Build it with `make web`, or install a release.")
+        return ok("page", "built")
+    return missing("page", "its bundle is not in this installation", "Build it with `make web`, or install a release.")
 
 
 def _development() -> Finding:
     tools = {"node": ("node",), "chromium": CHROMIUM_NAMES}
     absent = [name for name, commands in tools.items() if not any(map(shutil.which, commands))]
     if not absent:
-        return _ok("for developers", "node and chromium are here")
-    return _note("for developers", f"no {' and no '.join(absent)}", "Only to build or test the page (CONTRIBUTING.md).")
+        return ok("for developers", "node and chromium are here")
+    return note("for developers", f"no {' and no '.join(absent)}", "Only to build or test the page (CONTRIBUTING.md).")
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
@@ -174,20 +162,9 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _pip,
     _git,
     _clipboard,
+    *AGENT_CHECKS,
     _development,
 )
-
-
-def _ok(name: str, detail: str) -> Finding:
-    return Finding(name=name, standing=Standing.OK, detail=detail)
-
-
-def _note(name: str, detail: str, way_out: str) -> Finding:
-    return Finding(name=name, standing=Standing.NOTE, detail=detail, way_out=way_out)
-
-
-def _missing(name: str, detail: str, way_out: str) -> Finding:
-    return Finding(name=name, standing=Standing.MISSING, detail=detail, way_out=way_out)
 
 
 def _print(findings: list[Finding]) -> None:

@@ -5,7 +5,8 @@ import sys
 
 from rich.table import Table
 
-from etude.cli.terminal import console_for, fetch_report, megabytes
+from etude.cli.fetch_report import fetch_report
+from etude.cli.terminal import console_for, megabytes
 from etude.models import catalog
 from etude.models.catalog import ModelState, Status
 from etude.models.fetching import fetch, import_file, remove

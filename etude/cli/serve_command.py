@@ -2,7 +2,7 @@
 
 import argparse
 
-from etude.cli.terminal import fetch_report
+from etude.cli.fetch_report import fetch_report
 from etude.errors import InputError
 from etude.models.catalog import entry_named, installed
 from etude.models.fetching import fetch

@@ -1,4 +1,4 @@
-"""What the verbs print: diffs in colour, progress, questions. Only the 16 colours that every terminal has."""
+"""What the verbs print: diffs in colour, questions. Only the 16 colours that every terminal has."""
 
 import sys
 from collections.abc import Generator, Iterable
@@ -6,12 +6,10 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
 from etude.edits import Edit, line_starts, split_lines
 from etude.errors import InputError
-from etude.models.fetching import FetchProgress, Report, Stage
 
 CONTEXT_LINES = 3
 # Control characters in a file or sketch could move the cursor or recolour the terminal; show their pictures.
@@ -76,34 +74,6 @@ def counted(count: int, thing: str) -> str:
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:.0f} MB"
-
-
-@contextmanager
-def fetch_report(name: str) -> Generator[Report]:
-    """A progress bar on a terminal, a line a stage elsewhere; on stderr."""
-    if not sys.stderr.isatty():
-        yield _line_a_stage(name)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn())
-    with Progress(*columns, console=console_for(sys.stderr), transient=True) as progress:
-        task = progress.add_task(name, total=None)
-
-        def report(heard: FetchProgress) -> None:
-            said = f"{name}: {'waiting for another etude' if heard.stage is Stage.WAITING else heard.stage}"
-            progress.update(task, description=said, completed=heard.done_bytes, total=heard.total_bytes or None)
-
-        yield report
-
-
-def _line_a_stage(name: str) -> Report:
-    said: set[Stage] = set()
-
-    def report(heard: FetchProgress) -> None:
-        if heard.stage not in said:
-            said.add(heard.stage)
-            print(f"{name}: {heard.stage} …", file=sys.stderr, flush=True)
-
-    return report
 
 
 class Questions:
