@@ -126,12 +126,22 @@ class _Plan:
     def files(self) -> list[Landed]:
         if self._accepted is not None:
             _check_accepted(self._changes, self._accepted)
+        held: dict[str, Landed] = {}
+        while True:
+            files = self._files(held)
+            # A file that was to go and now stays may be in the way of another.
+            stays = {file.path: file for file in files if file.path in self._going and file.outcome not in WRITTEN}
+            if not stays:
+                return sorted(files, key=lambda file: file.path)
+            held |= stays
+
+    def _files(self, held: Mapping[str, Landed]) -> list[Landed]:
+        self._going = set()
         removals = [change for change in self._changes if change.after is None]
         others = [change for change in self._changes if change.after is not None]
-        files = [self._file(change) for change in removals]
+        files = [held.get(change.path) or self._file(change) for change in removals]
         self._going = {file.path for file in files if file.outcome in WRITTEN}
-        files += [self._file(change) for change in others]
-        return sorted(with_moves(files, self._changes), key=lambda file: file.path)
+        return with_moves(files + [self._file(change) for change in others], self._changes)
 
     def _file(self, change: FileChange) -> Landed:
         wanted = None
