@@ -15,9 +15,9 @@ from etude.agent.records import Records
 from etude.agent.store import TraceStore
 from etude.agent.stuck import RepetitionWatch
 from etude.agent.surroundings import Surroundings
-from etude.agent.toolbox import Toolbox, ToolContext, ToolKind, kind_of
+from etude.agent.toolbox import KnowsItsKind, Toolbox, ToolContext, ToolKind, kind_of
 from etude.errors import EtudeError, PromptTooLong
-from etude.messages import Message, Role
+from etude.messages import Message, Role, ToolCall
 from etude.models.model import Model
 from etude.traces import StopReason, Trace
 from etude.workspace.workspace import Checkpointed, Workspace
@@ -172,7 +172,14 @@ class Attempt:
 
     async def look_after(self, draft: Draft) -> None:
         """See what the changes did, once all of them are made."""
-        draft.notes += await self._surroundings.diagnose(path for result in draft.results for path in result.changed)
+        changed = [path for result in draft.results for path in result.changed]
+        if not changed and all(map(self._tells_changes, draft.calls)):
+            self._surroundings.unchanged()
+        draft.notes += await self._surroundings.diagnose(changed)
+
+    def _tells_changes(self, call: ToolCall) -> bool:
+        tool = self._toolbox.find(call.name)
+        return tool is None or isinstance(tool, KnowsItsKind)
 
     def record(self, draft: Draft) -> None:
         """Whatever came of the turn, also when it was stopped in the middle."""

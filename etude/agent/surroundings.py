@@ -44,17 +44,21 @@ class Surroundings:
         return [note]
 
     async def checkpoint(self, *, before_changes: bool) -> str | None:
-        """The state the files are in; kept anew only where something may have changed, and is about to again."""
+        """The state the files are in, kept anew where something may have changed since the last one."""
         if self._checkpointed is None:
             return None
-        if before_changes and self._is_dirty:
+        if self._is_dirty:
             try:
                 self._checkpoint = await self._checkpointed.snapshot()
             except EtudeError as error:
                 self._checkpoint = None
                 self._complain(f"No checkpoint was taken: {error}")
-        self._is_dirty = self._is_dirty or before_changes
+        self._is_dirty = before_changes or self._checkpoint is None
         return self._checkpoint
+
+    def unchanged(self) -> None:
+        """The calls that might have changed something did not, so the checkpoint still holds."""
+        self._is_dirty = self._checkpoint is None
 
     async def diagnose(self, changed: Iterable[str]) -> list[str]:
         """What is new in the diagnostics and what is gone, since this was last told."""

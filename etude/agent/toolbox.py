@@ -104,7 +104,7 @@ class Tool(Protocol):
 
 @runtime_checkable
 class KnowsItsKind(Protocol):
-    """A tool that says what it does; one that does not is thought to change files."""
+    """A tool that says what it does, and whose answers name what they changed; any other may have changed anything."""
 
     @property
     def kind(self) -> ToolKind: ...

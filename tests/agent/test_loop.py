@@ -38,7 +38,7 @@ from etude.models.scripted import ScriptedModel
 from etude.tasks import Task
 from etude.traces import StopReason, Trace, Turn, TurnError
 from etude.workspace.memory import MemoryWorkspace
-from etude.workspace.workspace import Diagnostic, Followed, Place, Severity
+from etude.workspace.workspace import Command, Diagnostic, Followed, Place, Severity
 
 TASK = Task(id="t1", statement="Make total() right.")
 FILES = {"pay.py": "def total(prices):\n    return max(prices)\n", "README.md": "# Pay\n"}
@@ -571,12 +571,27 @@ def test_edits_of_the_person_are_told() -> None:
     assert "your version" in trace.turns[2].notes[0]
 
 
-def test_checkpoints_are_taken_before_changes_only() -> None:
+def test_a_turn_names_the_state_before_its_calls() -> None:
     workspace = MemoryWorkspace(FILES)
     trace, _ = attempt([READ, EDIT, READ, say("", ("write", {"path": "b", "text": ""})), FINISH], workspace)
-    assert [turn.checkpoint for turn in trace.turns] == [None, "1", "1", "2", "2"]
+    assert [turn.checkpoint for turn in trace.turns] == ["1", "1", "2", "2", "3"]
+    asyncio.run(workspace.restore("2"))
+    assert "sum" in workspace.files["pay.py"]
+    assert "b" not in workspace.files
     asyncio.run(workspace.restore("1"))
     assert workspace.files == FILES
+
+
+def test_a_command_that_changes_nothing_needs_no_checkpoint_after_it() -> None:
+    def shell(command: Command, files: dict[str, str]) -> str:
+        if command.line == "make":
+            files["made"] = ""
+        return ""
+
+    workspace = MemoryWorkspace(FILES, commands=shell)
+    look, make = (say("", ("run", {"command": command})) for command in ("ls", "make"))
+    trace, _ = attempt([look, look, make, EDIT, FINISH], workspace)
+    assert [turn.checkpoint for turn in trace.turns] == ["1", "1", "1", "2", "3"]
 
 
 # Stopping and going on.

@@ -15,9 +15,6 @@ from etude.workspace.workspace import Command, CommandLimits, CommandResult, End
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600.0
 MAX_NAMED_CHANGES = 15
-# Nobody wants these listed.
-_ASIDE = MADE_FOLDERS | {".git"}
-
 _ENDINGS = {
     Ending.TIMED_OUT: "It was ended after {seconds:g} seconds, with all it had started; above is what it had printed.",
     Ending.OUT_OF_MEMORY: "It was ended because it used more memory than a command may.",
@@ -41,7 +38,7 @@ async def run(arguments: RunArguments, context: ToolContext) -> Answer:
     result = await context.workspace.run(
         command, on_output=lambda text: context.observer(OutputPrinted(id=context.call_id, text=text))
     )
-    changed = tuple(path for path in result.changed if not _ASIDE & set(PurePosixPath(path).parts))
+    changed = tuple(path for path in result.changed if not MADE_FOLDERS & set(PurePosixPath(path).parts))
     return Answer(
         text=_text(result, seconds, changed),
         error=None if result.exit_code == 0 else TurnError.COMMAND_FAILED,
@@ -58,9 +55,9 @@ def _text(result: CommandResult, seconds: float, changed: tuple[str, ...]) -> st
         parts.append(f"Exit code {result.exit_code}.")
     else:
         parts.append(_ENDINGS[result.ending].format(seconds=seconds))
-    if changed:
-        more = f" and {len(changed) - MAX_NAMED_CHANGES} more" if len(changed) > MAX_NAMED_CHANGES else ""
-        parts.append(f"It changed {', '.join(changed[:MAX_NAMED_CHANGES])}{more}.")
+    if named := [path for path in changed if not path.startswith(".git/")]:
+        more = f" and {len(named) - MAX_NAMED_CHANGES} more" if len(named) > MAX_NAMED_CHANGES else ""
+        parts.append(f"It changed {', '.join(named[:MAX_NAMED_CHANGES])}{more}.")
     return "\n".join(parts)
 
 
