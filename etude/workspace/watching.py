@@ -205,7 +205,7 @@ class TreeWatch:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(path)
-                    elif not since or _is_newer(entry.stat(follow_symlinks=False), since):
+                    elif not since or _is_entry_newer(entry, since):
                         self._changed.add(path)
         return folders
 
@@ -323,6 +323,14 @@ def _file_time() -> int:
 
 def _is_newer(status: os.stat_result, since: int) -> bool:
     return status.st_ctime_ns >= since
+
+
+def _is_entry_newer(entry: "os.DirEntry[str]", since: int) -> bool:
+    try:
+        return _is_newer(entry.stat(follow_symlinks=False), since)
+    except OSError:
+        # Gone since it was listed, which is a change.
+        return True
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -302,6 +302,24 @@ def test_a_root_that_was_removed_is_a_problem_until_it_is_back(tmp_path):
     gone, back = asyncio.run(run())
     assert gone == f"{root} was moved or removed. Open the folder where it is now."
     assert back is None
+
+
+def test_a_file_that_vanishes_while_its_folder_is_listed_hides_no_other(tmp_path, monkeypatch):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "gone").write_text("")
+    scandir = os.scandir
+
+    @contextmanager
+    def listed(path):
+        with scandir(path) as entries:
+            found = sorted(entries, key=lambda entry: entry.name != "gone")
+        (tmp_path / "gone").unlink(missing_ok=True)
+        yield found
+
+    monkeypatch.setattr(os, "scandir", listed)
+    told = changes(tmp_path, *[lambda name=name: (tmp_path / name / "f").write_text("") for name in ("a", "b", "c")])
+    assert told == [{"a/f"}, {"b/f"}, {"c/f"}]
 
 
 # Whatever is done, what is told is enough to make a copy follow.
