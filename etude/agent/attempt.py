@@ -6,7 +6,7 @@ from dataclasses import replace
 from etude.agent.asking import ask
 from etude.agent.calls import answer_calls
 from etude.agent.context import Context
-from etude.agent.dialogue import Dialogue, NativeDialogue
+from etude.agent.dialogue import Asked, ToolText, dialogues_for
 from etude.agent.draft import Draft
 from etude.agent.events import AgentEvent, Notice, Observer, Person, Started, Stopped, TurnFinished, TurnStarted
 from etude.agent.limits import Clock, Limits, exceeded, spent_on
@@ -16,8 +16,8 @@ from etude.agent.store import TraceStore
 from etude.agent.stuck import RepetitionWatch
 from etude.agent.surroundings import Surroundings
 from etude.agent.toolbox import KnowsItsKind, Toolbox, ToolContext, ToolKind, kind_of
-from etude.errors import EtudeError, PromptTooLong
-from etude.messages import Message, Role, ToolCall
+from etude.errors import EtudeError, PromptTooLong, Unsupported
+from etude.messages import Completion, Message, Role, ToolCall
 from etude.models.model import Model
 from etude.traces import StopReason, Trace
 from etude.workspace.workspace import Checkpointed, Workspace
@@ -65,6 +65,7 @@ class Attempt:
         observer: Observer,
         person: Person,
         store: TraceStore | None,
+        tool_text: ToolText | None = None,
     ) -> None:
         self._head = trace
         self._turns = list(trace.turns)
@@ -85,7 +86,7 @@ class Attempt:
         )
         self._context = Context(limits, toolbox.specs, records)
         self._surroundings = Surroundings(workspace, observer)
-        self._dialogue: Dialogue = NativeDialogue(toolbox.specs)
+        self._dialogue, self._as_text = dialogues_for(toolbox.specs, tool_text)
         self._watch = RepetitionWatch()
         self._clock = Clock()
         self._spent = spent_on(())
@@ -114,6 +115,7 @@ class Attempt:
         is_new = task.statement != resume.task.statement
         added = [Message(role=Role.USER, text=task_text(task))] if is_new else []
         self._context.resume(self._turns, added)
+        self._dialogue.resume(self._turns)
         if is_new:
             return
         self._spent = spent_on(self._turns)
@@ -140,17 +142,28 @@ class Attempt:
     async def ask(self, draft: Draft) -> None:
         """Put the conversation to the model; less of it, if the model says that it is too long."""
         while True:
-            prompt = self._dialogue.prompt(self._context.messages, self._context.pending, fresh=self._context.is_fresh)
-            left = self._limits.seconds - self._clock.seconds
+            context = self._context
+            asked = self._dialogue.asked(context.messages, context.pending, fresh=context.is_fresh)
             try:
-                answer = await ask(self._model, prompt, self._limits, observer=self._observer, seconds_left=left)
+                draft.answer = await self._answered(asked)
             except PromptTooLong:
-                self._context.shrink()
+                context.shrink()
                 if not await self._compact(draft):
                     raise
-                continue
-            draft.read(answer, self._dialogue.calls(answer), self._limits.longest_answer)
-            return
+            except Unsupported:
+                if self._as_text is None:
+                    raise
+                self._dialogue, self._as_text = self._as_text, None
+            else:
+                draft.context_ids = asked.context_ids
+                draft.read(self._dialogue.heard(asked, draft.answer), self._limits.longest_answer)
+                return
+
+    async def _answered(self, asked: Asked) -> Completion:
+        left = self._limits.seconds - self._clock.seconds
+        return await ask(
+            self._model, asked.prompt, self._limits, observer=self._observer, seconds_left=left, stop=asked.stop
+        )
 
     async def look_around(self, draft: Draft) -> None:
         """Take in the person's edits, and keep the state before calls that may change it."""

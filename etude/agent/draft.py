@@ -22,6 +22,7 @@ class Draft:
     started: float
     """On the run's clock."""
     answer: Completion = field(default_factory=lambda: Completion(text=""))
+    context_ids: tuple[int, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     results: list[ToolResult] = field(default_factory=list)
     """One for each call that was done, in order."""
@@ -31,11 +32,10 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     judgement: Judgement = field(default_factory=Judgement)
 
-    def read(self, answer: Completion, calls: Sequence[ToolCall], longest: int) -> None:
-        """Take the calls out of the answer, and note what is wrong with it as a whole."""
-        self.answer = answer
+    def read(self, calls: Sequence[ToolCall], longest: int) -> None:
+        """Take the calls of the answer, and note what is wrong with it as a whole."""
         self.calls = identified(calls[:MAX_CALLS], self.number)
-        if answer.finish_reason is FinishReason.LENGTH:
+        if self.answer.finish_reason is FinishReason.LENGTH:
             self.notes.append(CUT.format(tokens=longest))
         if len(calls) > MAX_CALLS:
             self.notes.append(TOO_MANY_CALLS.format(calls=len(calls), most=MAX_CALLS))
@@ -45,6 +45,7 @@ class Draft:
             number=self.number,
             sent=tuple(sent),
             fresh_context=fresh_context,
+            context_ids=self.context_ids,
             text=self.answer.text,
             token_ids=self.answer.token_ids,
             logprobs=self.answer.logprobs,
