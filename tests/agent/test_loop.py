@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
@@ -633,6 +635,42 @@ def test_cancelling_while_the_model_thinks_saves_what_there_is(tmp_path: Path) -
     assert done.stop_reason is StopReason.FINISHED
     assert done.id == trace.id
     assert len(done.turns) == 3
+    check_is_well_formed(sent_to(model, 1))
+    assert load(tmp_path) == done
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from tests.agent.test_loop import EDIT, FILES, READ, TASK, Hanging
+from etude.agent.loop import run
+from etude.agent.store import TraceStore
+from etude.workspace.memory import MemoryWorkspace
+
+async def main():
+    model = Hanging([READ, EDIT])
+    task = asyncio.create_task(run(TASK, model, MemoryWorkspace(FILES), store=TraceStore(Path(sys.argv[1]))))
+    await model.hangs.wait()
+    print("hangs", flush=True)
+    await task
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_is_killed_leaves_a_trace_that_goes_on(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "hangs\n"
+        process.kill()
+    trace = load(tmp_path)
+    assert (trace.stop_reason, len(trace.turns)) == (None, 2)
+    model = ScriptedModel([FINISH])
+    done = asyncio.run(run(TASK, model, MemoryWorkspace(FILES), store=TraceStore(tmp_path), resume=trace))
+    assert (done.stop_reason, len(done.turns)) == (StopReason.FINISHED, 3)
     check_is_well_formed(sent_to(model, 1))
     assert load(tmp_path) == done
 
