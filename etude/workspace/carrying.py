@@ -35,9 +35,10 @@ class Carrying:
         if ours_is_folder:
             return self._carry_over_folder(path, theirs)
         database = self._database_of(path)
-        if database:
-            return self._carry_database(database)
-        return self._carry_file(path, theirs, ours)
+        return self._carry_database(database) if database else self._carry_file(path, theirs, ours)
+
+    def _carry_plain(self, path: str) -> list[Followed]:
+        return self._carry_file(path, self._files.live_version(path), self._files.folder.status(path))
 
     def _database_of(self, path: str) -> str | None:
         """The user's SQLite database that the path is, or is a companion of."""
@@ -50,7 +51,9 @@ class Carrying:
         if any(self._files.is_agents(one) for one in group):
             return [Followed(path=path, conflict=True)]
         copy = self._files.state / "carried.sqlite"
-        copy_consistently(self._files.root / path, copy)
+        if not copy_consistently(self._files.root / path, copy):
+            # It only looks like one.
+            return [found for one in group for found in self._carry_plain(one)]
         self._files.folder.put_copy(path, copy, (self._files.root / path).stat().st_mode)
         copy.unlink()
         for one in group[1:]:

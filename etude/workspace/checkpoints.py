@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -49,7 +50,11 @@ class Checkpoints:
         last = next(reversed(self._known.values()), None)
         previous = {path: (state, last.layer / path) for path, state in last.sources.items()} if last else {}
         try:
-            freeze(_without_journals(states), layer, previous=previous, copy=self._copy)
+            databases = self._databases(states, layer.with_suffix(".databases"))
+            whole = _without_companions(states, databases)
+            prepared = {states[path].source: copy for path, copy in databases.items()}
+            freeze(whole, layer, previous=previous, copy=lambda source, target: _copy(source, target, prepared))
+            erase_tree(layer.with_suffix(".databases"))
         except OSError as error:
             erase_tree(layer)
             raise WorkspaceError(
@@ -62,18 +67,17 @@ class Checkpoints:
         _write(checkpoint)
         return checkpoint.id
 
-    def _copy(self, source: Path, target: Path) -> None:
-        if is_sqlite(source):
-            # Through the view: the journal beside the database may lie in another layer.
-            shown = self._files.mounted.view / source.relative_to(self._layer_of(source))
-            copy_consistently(shown, target)
-        else:
-            _copy_file(source, target)
-        target.chmod(stat.S_IMODE(source.lstat().st_mode))
-
-    def _layer_of(self, source: Path) -> Path:
-        layers = (self._files.state / "upper", self._files.state / "tree", *self._files.frozen)
-        return next(layer for layer in layers if source.is_relative_to(layer))
+    def _databases(self, states: States, folder: Path) -> dict[str, Path]:
+        """A copy of each SQLite database as it is between two transactions; what is none of those is left out."""
+        copies: dict[str, Path] = {}
+        for path, state in states.items():
+            if state.kind is Kind.FILE and state.source and is_sqlite(state.source):
+                folder.mkdir(parents=True, exist_ok=True)
+                copy = folder / str(len(copies))
+                # Through the view: the journal beside the database may lie in another layer.
+                if copy_consistently(self._files.folder.view / path, copy):
+                    copies[path] = copy
+        return copies
 
     def restore(self, id: str) -> set[str]:
         """Make the view show a checkpoint again, then carry over what the user did since; returns what changed."""
@@ -198,15 +202,22 @@ def _content_of(state: State) -> bytes | None:
     return state.source.read_bytes() if state.signature[1] <= MAX_KEPT_BYTES else None
 
 
-def _without_journals(states: States) -> dict[str, State]:
-    """A database is copied whole, so in a frozen layer the files that complete it are gone."""
+def _without_companions(states: States, databases: Collection[str]) -> dict[str, State]:
+    """A database that was copied whole has nothing beside it."""
     frozen = dict(states)
-    for path, state in states.items():
-        if state.kind is Kind.FILE and state.source and is_sqlite(state.source):
-            for suffix in COMPANIONS:
-                if path + suffix in states:
-                    frozen[path + suffix] = State(kind=Kind.ABSENT)
+    for path in databases:
+        for ending in COMPANIONS:
+            if path + ending in states:
+                frozen[path + ending] = State(kind=Kind.ABSENT)
     return frozen
+
+
+def _copy(source: Path, target: Path, prepared: Mapping[Path | None, Path]) -> None:
+    if source in prepared:
+        prepared[source].rename(target)
+    else:
+        _copy_file(source, target)
+    target.chmod(stat.S_IMODE(source.lstat().st_mode))
 
 
 def _copy_file(source: Path, target: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
@@ -55,9 +56,20 @@ class ControlGroup:
 
 def made(*, memory_bytes: int, num_processes: int) -> ControlGroup | None:
     """A new group, or None where none can be made."""
+    _remove_leftovers()
     name = f"etude-{os.getpid()}-{next(_numbers)}"
     limits = {"memory": memory_bytes, "pids": num_processes}
     return _made_2(name, limits) or _made_1(name, limits)
+
+
+@cache
+def _remove_leftovers() -> None:
+    """Groups of processes that were killed; they are empty, and named after whoever made them."""
+    for folder in (*MOUNT.glob("etude-*"), *MOUNT.glob("*/etude-*")):
+        maker = folder.name.split("-")[1]
+        if maker.isdecimal() and not Path("/proc", maker).exists():
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _made_2(name: str, limits: dict[str, int]) -> ControlGroup | None:

@@ -117,15 +117,18 @@ def _interpreters(root: Path) -> tuple[Path, ...]:
         python = root / name / "bin" / "python"
         if not python.is_symlink():
             continue
-        prefix = Path(os.path.realpath(python)).parents[1]
-        if _is_python(prefix) and not prefix.is_relative_to("/usr"):
-            found.append(prefix)
+        found += python_installation(Path(os.path.realpath(python)))
     return tuple(found)
 
 
-def _is_python(prefix: Path) -> bool:
-    """A link in an untrusted tree may point anywhere; only a Python installation is shown for it."""
-    return any(prefix.glob("bin/python3*")) and any(prefix.glob("lib/python3*")) and len(prefix.parts) > 2
+def python_installation(python: Path) -> tuple[Path, ...]:
+    """The folder an interpreter is installed in, unless that is shown anyway.
+
+    A link in an untrusted tree may point anywhere; only what is an installation of Python is shown for it.
+    """
+    prefix = python.parents[1]
+    is_python = any(prefix.glob("bin/python3*")) and any(prefix.glob("lib/python3*")) and len(prefix.parts) > 2
+    return (prefix,) if is_python and not prefix.is_relative_to("/usr") else ()
 
 
 def environment(root: Path, more: Mapping[str, str]) -> dict[str, str]:

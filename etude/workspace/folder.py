@@ -43,6 +43,8 @@ class _Found:
     folder: int
     name: str
     """"." for the root itself."""
+    path: str
+    """The whole path with links followed, relative to the root."""
 
 
 class Folder:
@@ -102,6 +104,14 @@ class Folder:
         self._check_not_of_git(path)
         with _writing(path), self._found(path, follow_last=False) as found:
             os.unlink(found.name, dir_fd=found.folder)
+
+    def real_path(self, path: str) -> str:
+        """The path with links followed as far as it exists. Raises OutsideRoot."""
+        try:
+            with self._found(path) as found:
+                return found.path
+        except OSError:
+            return str(PurePosixPath(path))
 
     def status(self, path: str) -> os.stat_result | None:
         """What stands at the path itself, links not followed; None if nothing. Raises OutsideRoot."""
@@ -209,6 +219,7 @@ class _Walk:
         self._path = path
         self._root = root
         self._open = [os.dup(descriptor)]
+        self._names: list[str] = []
         self._todo: list[str] = []
         self._num_links = 0
         self._push(path)
@@ -226,10 +237,10 @@ class _Walk:
             elif (follow_last or not is_last) and self._follow(part):
                 continue
             elif is_last:
-                return _Found(self._open[-1], part)
+                return _Found(self._open[-1], part, "/".join((*self._names, part)))
             else:
                 self._enter(part, make_folders=make_folders)
-        return _Found(self._open[-1], ".")
+        return _Found(self._open[-1], ".", "/".join(self._names) or ".")
 
     def _push(self, path: str) -> None:
         pure = PurePosixPath(path)
@@ -238,13 +249,14 @@ class _Walk:
                 raise OutsideRoot(f"{self._path} leads out of the workspace, to {path}. Name a file inside it.")
             pure = pure.relative_to(self._root)
             while len(self._open) > 1:
-                os.close(self._open.pop())
+                self._go_up()
         self._todo += reversed(pure.parts)
 
     def _go_up(self) -> None:
         if len(self._open) == 1:
             raise OutsideRoot(f"{self._path} leads out of the workspace. Name a file inside it.")
         os.close(self._open.pop())
+        self._names.pop()
 
     def _follow(self, part: str) -> bool:
         """If the part is a link, go on along it."""
@@ -263,6 +275,7 @@ class _Walk:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o777, dir_fd=self._open[-1])
         self._open.append(os.open(part, _FOLDER, dir_fd=self._open[-1]))
+        self._names.append(part)
 
 
 def decoded(path: str, data: bytes) -> str:

@@ -349,8 +349,10 @@ def _own_programs(words: Sequence[str]) -> tuple[Path, ...]:
     program = Path(words[0])
     if not program.is_absolute() or program.is_relative_to("/usr"):
         return ()
-    real = Path(os.path.realpath(program))
-    return (program.parent, *((real,) if real.parent != program.parent else ()))
+    if not (program.parent.parent / "pyvenv.cfg").exists():
+        return program.parent, Path(os.path.realpath(program))
+    python = Path(os.path.realpath(program.parent / "python"))
+    return program.parent.parent, *enclosure.python_installation(python)
 
 
 def _memory_of(process: int) -> int:

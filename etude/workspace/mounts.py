@@ -185,7 +185,10 @@ def _copy_once(mechanism: Mechanism, root: Path, state: Path) -> None:
         return
     reflink = "always" if mechanism is Mechanism.REFLINK else "auto"
     command = ["cp", "-a", f"--reflink={reflink}", "--", str(root), str(tree)]
-    copied = subprocess.run(command, capture_output=True, check=False)
+    try:
+        copied = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise ShadowUnavailable(f"cp cannot be run: {error.strerror}. Install coreutils.") from None
     if mechanism is Mechanism.REFLINK and copied.returncode and not _is_partial(copied.stderr):
         erase_tree(tree)
         raise ShadowUnavailable(f"This disk cannot share blocks between files: {_last_line(copied.stderr)}")

@@ -122,17 +122,19 @@ class ShadowWorkspace:
 
     async def read(self, path: str) -> str:
         text = await self._in_thread(self._tree.folder.read_text, path)
-        self._remembered[path] = text
+        self._remembered[self._tree.folder.real_path(path)] = text
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))
         return text
 
     async def write(self, path: str, text: str | None) -> None:
-        await self._in_thread(self._write, path, text)
-        await self._servers.changed([path])
+        written = await self._in_thread(self._write, path, text)
+        await self._servers.changed([written])
 
-    def _write(self, path: str, text: str | None) -> None:
+    def _write(self, path: str, text: str | None) -> str:
         self._carry_pending()
+        if text is not None:
+            path = self._tree.folder.real_path(path)
         self._tree.before_write(path)
         if text is None:
             self._tree.folder.remove(path)
@@ -142,6 +144,7 @@ class ShadowWorkspace:
             self._tree.folder.write_text(path, text)
             self._remembered[path] = text
         self._tree.see(path)
+        return path
 
     def _with_unseen_edits(self, path: str, text: str) -> str:
         """What the user saved between the agent's reading of a file and its writing is not to be lost."""

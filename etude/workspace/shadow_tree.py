@@ -79,7 +79,14 @@ class ShadowTree:
         if (before.content, before.mode) == (after.content, after.mode):
             return None
         kind = _change_kind(before.mode, after.mode)
-        return FileChange(path=path, kind=kind, before=before.content, after=after.content, mode=after.mode or 0)
+        return FileChange(
+            path=path,
+            kind=kind,
+            before=before.content,
+            after=after.content,
+            mode=after.mode or 0,
+            mode_before=before.mode,
+        )
 
     def _before(self, path: str, base: Base | None) -> Version:
         live = self.files.live_version(path)
