@@ -66,6 +66,9 @@ class MemoryWorkspace:
             raise FileUnusable(f"{path} is a folder, not a file. Name a text file.")
         raise FileUnusable(f"{path} is a path that does not exist. Check the name.")
 
+    async def read_many(self, paths: Sequence[str]) -> Sequence[str | None]:
+        return [self.files.get(_inside(path)) for path in paths]
+
     async def write(self, path: str, text: str | None) -> None:
         name = _inside(path)
         if name == "." or self._is_folder(name):

@@ -197,6 +197,15 @@ class Workspace(Protocol):
 
 
 @runtime_checkable
+class ReadsMany(Protocol):
+    """A workspace that reads many files faster than one by one, for searching."""
+
+    async def read_many(self, paths: Sequence[str]) -> Sequence[str | None]:
+        """The text of each; None for what is no text, or cannot be read. Not as if the agent had read them."""
+        ...
+
+
+@runtime_checkable
 class Navigable(Protocol):
     """A workspace whose language servers find code. All raise LanguageServerUnavailable."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from etude.agent.tools.write import WRITE
 from etude.errors import EtudeError
 from etude.traces import TurnError
 from etude.workspace.memory import MemoryWorkspace
+from etude.workspace.workspace import Command, CommandResult, DiagnosticsReport, Entry, EntryKind
 
 FILES = {
     "pay.py": "def total(prices):\n    return sum(prices)\n",
@@ -123,6 +124,41 @@ def test_a_text_is_found_with_file_and_line() -> None:
     )
     assert answer(SEARCH, text="total", files="*.md") == "docs/a.md:2: is total"
     assert answer(SEARCH, text="total", path="pay.py") == "pay.py:1: def total(prices):"
+
+
+class OneByOne:
+    """A workspace that only reads file by file."""
+
+    def __init__(self) -> None:
+        self._inner = MemoryWorkspace(FILES)
+        self.root = self._inner.root
+
+    async def read(self, path: str) -> str:
+        return await self._inner.read(path)
+
+    async def write(self, path: str, text: str | None) -> None:
+        raise AssertionError
+
+    async def run(self, command: Command, *, on_output: Callable[[str], None] | None = None) -> CommandResult:
+        raise AssertionError
+
+    async def diagnostics(self, paths: Sequence[str] = ()) -> DiagnosticsReport:
+        raise AssertionError
+
+    async def list(self, path: str = ".", *, depth: int = 1) -> list[Entry]:
+        found = await self._inner.list(path, depth=depth)
+        return [*found, Entry(path="gone.py", kind=EntryKind.FILE)]
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+def test_reading_many_at_once_and_one_by_one_find_the_same(pattern: bool) -> None:
+    arguments = SEARCH.read(json.dumps({"text": "total", "pattern": pattern}))
+    texts = [
+        asyncio.run(SEARCH.call(arguments, ToolContext(workspace=workspace, records=Records(None)))).text
+        for workspace in (MemoryWorkspace(FILES), OneByOne())
+    ]
+    assert texts[0] == texts[1]
+    assert "pay.py:1" in texts[0]
 
 
 def test_a_text_is_not_a_pattern() -> None:

@@ -19,7 +19,7 @@ import msgspec
 from etude.agent.toolbox import Answer, StructTool, ToolContext, failed
 from etude.edits import split_lines
 from etude.errors import EtudeError
-from etude.workspace.workspace import EntryKind
+from etude.workspace.workspace import EntryKind, ReadsMany
 
 MAX_HITS = 200
 MAX_HITS_PER_FILE = 40
@@ -30,8 +30,8 @@ MAX_FILES = 60_000
 # What is larger is data.
 MAX_FILE_BYTES = 2_000_000
 SECONDS = 20.0
-# Reads wait for the disk, in threads; more at once do not make it faster.
-BATCH = 32
+# Enough to read at once; few enough to look at the clock between them.
+BATCH = 64
 
 _MATCHER = Path(__file__).with_name("pattern_process.py")
 
@@ -104,7 +104,10 @@ async def _texts(paths: Sequence[str], context: ToolContext, until: float) -> As
         if time.monotonic() > until:
             return
         batch = paths[start : start + BATCH]
-        texts = await asyncio.gather(*(_read(path, context) for path in batch))
+        if isinstance(context.workspace, ReadsMany):
+            texts = await context.workspace.read_many(batch)
+        else:
+            texts = await asyncio.gather(*(_read(path, context) for path in batch))
         yield [(path, text) for path, text in zip(batch, texts, strict=True) if text is not None]
 
 
