@@ -26,6 +26,7 @@ from etude.workspace.workspace import (
     FileChange,
     ForkableWorkspace,
     Severity,
+    Workspace,
 )
 
 CHECK_LIMITS = CommandLimits(seconds=900.0)
@@ -90,14 +91,15 @@ async def best_of(
     attempt: Attempting,
     *,
     at_once: int = 1,
+    network: bool = False,
     report: Callable[[Attempt], None] = lambda attempt: None,
 ) -> Best:
-    """Make `count` attempts in copies of the workspace, which are gone when this returns."""
+    """Make `count` attempts in copies of the workspace, which are gone when this returns. `network` is the check's."""
     turns = asyncio.Semaphore(at_once)
 
     async def make(number: int, fork: ForkableWorkspace) -> Attempt:
         async with turns:
-            made = await _measured(number, task, fork, attempt)
+            made = await _measured(number, task, fork, attempt, network=network)
             report(made)
             return made
 
@@ -112,7 +114,7 @@ async def best_of(
 # Measuring.
 
 
-async def _measured(number: int, task: Task, fork: ForkableWorkspace, attempt: Attempting) -> Attempt:
+async def _measured(number: int, task: Task, fork: ForkableWorkspace, attempt: Attempting, *, network: bool) -> Attempt:
     try:
         trace = await attempt(number, fork)
     except EtudeError as error:
@@ -126,7 +128,7 @@ async def _measured(number: int, task: Task, fork: ForkableWorkspace, attempt: A
         changes=changes,
         num_lines=size_of_all(changes).lines,
         num_errors=await _num_errors(fork),
-        check=await _check(task, fork) if task.check else None,
+        check=await check(task, fork, network=network) if task.check else None,
     )
 
 
@@ -151,9 +153,10 @@ async def _num_errors(fork: ForkableWorkspace) -> int | None:
     return sum(diagnostic.severity is Severity.ERROR for diagnostic in report.appeared)
 
 
-async def _check(task: Task, fork: ForkableWorkspace) -> Check:
+async def check(task: Task, workspace: Workspace, *, network: bool = False) -> Check:
+    """Run the task's check."""
     try:
-        result = await fork.run(Command(line=task.check, limits=CHECK_LIMITS))
+        result = await workspace.run(Command(line=task.check, network=network, limits=CHECK_LIMITS))
     except EtudeError as error:
         return Check(passed=False, message=str(error))
     if result.ending is not Ending.EXITED:

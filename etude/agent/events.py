@@ -119,6 +119,8 @@ class Stopped(Event, frozen=True, tag="stopped"):
     answer: str
     changed: list[str]
     """Paths that differ from the user's tree, ignored ones left out."""
+    check: str = ""
+    """"passes" or "fails", where the task has a check and it was run at the end."""
 
 
 AgentEvent = (

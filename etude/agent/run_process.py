@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from etude.agent.best_of import Check
 from etude.agent.events import (
     AgentEvent,
     Notice,
@@ -57,6 +58,7 @@ class RunSession:
         self._numbers = itertools.count(1)
         self._asked: QuestionAsked | None = None
         self._is_stopping = False
+        self._check = ""
 
     # What the work uses.
 
@@ -87,6 +89,12 @@ class RunSession:
     async def save_changes(self, changes: list[FileChange]) -> None:
         self._changes = [change for change in changes if not change.ignored]
         await asyncio.to_thread(self.folder.write_changes, self._changes)
+
+    def checked(self, check: Check) -> None:
+        """What the task's own check said in the end."""
+        self._check = "passes" if check.passed else "fails"
+        if check.message:
+            self.observe(Notice(text=f"The check could not be run. {check.message}"))
 
     # What the process does around it.
 
@@ -119,8 +127,10 @@ class RunSession:
         )
         if self._changes is not None:
             stopped = msgspec.structs.replace(stopped, changed=[change.path for change in self._changes])
+        stopped = msgspec.structs.replace(stopped, check=self._check)
         self._say(
             state=RunState.STOPPED,
+            check=self._check,
             reason=stopped.reason,
             message=stopped.message,
             answer=stopped.answer,

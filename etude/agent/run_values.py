@@ -87,6 +87,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     answer: str = ""
     changed: list[str] = []
     """Paths that differ from the user's tree, ignored ones left out."""
+    check: str = ""
+    """"passes" or "fails", where there was one and it was run."""
     ended_at: str = ""
 
 

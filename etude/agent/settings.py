@@ -1,15 +1,17 @@
-"""How runs work unless they are told otherwise: the `[agent]` table of etude.toml.
+"""How runs work unless they are told otherwise: the table [agent] of etude.toml.
 
-[agent]
-max_turns = 100
-max_seconds = 3600          of the wall clock, without the time a person takes to answer
-max_tokens = 5_000_000      read and generated, without those the server still had in its cache
-max_cost = 2.0              in the currency of the prices
-context_tokens = 100_000    what the model can read and write at once
-network = false             whether commands may use it; else they ask
-price_prompt = 3.0          of a million tokens
-price_reused = 0.3
-price_generated = 15.0
+    [agent]
+    max_turns = 100
+    max_seconds = 3600          of the wall clock, without the time a person takes to answer
+    max_tokens = 5_000_000      read and generated, without those the server still had in its cache
+    max_cost = 2.0              in the currency of the prices
+    context_tokens = 100_000    what the model can read and write at once
+    network = false             whether commands may use it
+    price_prompt = 3.0          of a million tokens
+    price_reused = 0.3
+    price_generated = 15.0
+
+What a run is given comes before the settings.
 """
 
 from typing import Annotated, Any

@@ -11,15 +11,16 @@ from etude.agent.tools.navigate import DEFINITION, REFERENCES
 from etude.agent.tools.plan import PLAN
 from etude.agent.tools.read import READ
 from etude.agent.tools.recall import RECALL
-from etude.agent.tools.run import RUN
+from etude.agent.tools.run import run_tool
 from etude.agent.tools.search import SEARCH
 from etude.agent.tools.write import WRITE
 from etude.workspace.workspace import Checkpointed, Navigable, Workspace
 
 
-def tools_for(workspace: Workspace, *, apply: Apply | None = None) -> list[Tool]:
-    """With `apply` the edit tool takes sketches, without it exact replacements."""
-    tools: list[Tool] = [READ, LIST, SEARCH, edit_with(apply) if apply else REPLACE, WRITE, RUN, DIAGNOSTICS]
+def tools_for(workspace: Workspace, *, apply: Apply | None = None, network: bool = False) -> list[Tool]:
+    """With `apply` the edit tool takes sketches, without it exact replacements; `network` is for commands."""
+    edit = edit_with(apply) if apply else REPLACE
+    tools: list[Tool] = [READ, LIST, SEARCH, edit, WRITE, run_tool(network=network), DIAGNOSTICS]
     if isinstance(workspace, Navigable):
         tools += [DEFINITION, REFERENCES]
     if isinstance(workspace, Checkpointed):

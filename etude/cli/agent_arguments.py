@@ -72,7 +72,7 @@ def _add_run(actions: Actions) -> None:
     run = actions.add_parser(RUN, help="work on a task in the foreground (the default)")
     _add_task(run)
     run.add_argument("--implied", action="store_true", help=argparse.SUPPRESS)
-    run.add_argument("--yes", action="store_true", help="apply what it did without asking")
+    run.add_argument("--yes", action="store_true", help="apply what it did without asking, if it is done")
     run.add_argument("--json", action="store_true", help="print its events, one JSON object a line")
 
 

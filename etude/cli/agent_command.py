@@ -30,7 +30,7 @@ from etude.cli.agent_review import (
     print_report,
     reviewed,
 )
-from etude.cli.agent_watch import Watched, log_as_json, replay, watch
+from etude.cli.agent_watch import log_as_json, replay, watch
 from etude.cli.terminal import console_for, counted, questions, visible
 from etude.errors import InputError, RunUnknown
 from etude.models.opening import EmbeddedChoice, choose
@@ -67,19 +67,18 @@ def _run(options: argparse.Namespace) -> int:
     code = exit_code(watched.stopped)
     if options.json and not options.yes:
         return code
-    return max(code, _offer(run, watched, options))
+    return max(code, _offer(run, watched.changes, code, options))
 
 
-def _offer(run: str, watched: Watched, options: argparse.Namespace) -> int:
-    """The end of a run in the foreground: what it changed, and whether to take it."""
+def _offer(run: str, changes: Sequence[FileChange], code: int, options: argparse.Namespace) -> int:
+    """The end of a run in the foreground: what it changed, and whether to take it. Unasked only what is done."""
     console = console_for(sys.stderr if options.json else sys.stdout)
-    found = reviewed(watched.changes)
+    found = reviewed(changes)
     if not found:
         return DONE
-    if options.yes:
+    if options.yes and code == DONE:
         return _land(run, Choice(everything=True), console)
-    is_done = watched.stopped is not None and watched.stopped.reason == StopReason.FINISHED
-    if is_done and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+    if code == DONE and not options.yes and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         with questions(stdin_is_taken=False) as asker:
             choice = ask_at_once(found, asker, console)
         if not choice.is_nothing:
@@ -151,7 +150,7 @@ def _check_model(name: str | None) -> None:
 
 def exit_code(stopped: Stopped) -> int:
     if stopped.reason == StopReason.FINISHED:
-        return DONE
+        return LEFT_UNDONE if stopped.check == "fails" else DONE
     return BAD_INPUT if stopped.reason in (StopReason.CRASHED, StopReason.MODEL_FAILED) else LEFT_UNDONE
 
 

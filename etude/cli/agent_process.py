@@ -8,18 +8,19 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from etude.agent import loop
-from etude.agent.best_of import Attempt, Best, best_of, model_for, rows
+from etude.agent.best_of import Attempt, Best, best_of, check, model_for, rows
 from etude.agent.events import AgentEvent, Notice, Observer, Started, Stopped
 from etude.agent.limits import Limits
 from etude.agent.run_folder import RunFolder
 from etude.agent.run_process import RunSession
-from etude.agent.settings import agent_settings, limits_for
+from etude.agent.settings import agent_settings, limits_for, may_use_network
+from etude.agent.shadow_settings import shadow_settings
 from etude.agent.store import TraceStore, load
 from etude.agent.tool_choice import tools_for
 from etude.assistant.apply.agent_edit import apply_with
@@ -46,23 +47,43 @@ async def _live(session: RunSession) -> None:
     await session.perform(_work)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working:
+    """What a run works with."""
+
+    session: RunSession
+    task: Task
+    model: Model
+    shadow: ShadowWorkspace
+    limits: Limits
+    network: bool
+
+
 async def _work(session: RunSession) -> None:
     """The model and the shadow are made at the same time; what was changed is saved before the shadow closes."""
-    limits = limits_for(agent_settings(), session.record.options)
-    opening = asyncio.create_task(asyncio.to_thread(open_model, session.record.options.model))
+    record, settings = session.record, agent_settings()
+    opening = asyncio.create_task(asyncio.to_thread(open_model, record.options.model))
     try:
-        async with open_shadow(session.root, state=session.folder.shadow) as shadow:
+        state, how = session.folder.shadow, shadow_settings(session.root)
+        async with open_shadow(session.root, state=state, settings=how) as shadow, _opened(opening) as model:
             session.work_in(shadow)
             for problem in shadow.problems:
                 session.observe(Notice(text=problem))
-            async with _closing(opening) as model:
-                await (_attempts if session.record.options.best_of > 1 else _attempt)(session, model, shadow, limits)
+            working = Working(
+                session=session,
+                task=Task(id=record.id, statement=record.follow_up or record.statement, check=record.options.check),
+                model=model,
+                shadow=shadow,
+                limits=limits_for(settings, record.options),
+                network=may_use_network(settings, record.options),
+            )
+            await (_attempts if record.options.best_of > 1 else _attempt)(working)
     finally:
         opening.cancel()
 
 
 @asynccontextmanager
-async def _closing(opening: "asyncio.Task[Model]") -> AsyncGenerator[Model]:
+async def _opened(opening: "asyncio.Task[Model]") -> AsyncGenerator[Model]:
     model = await opening
     try:
         yield model
@@ -70,27 +91,26 @@ async def _closing(opening: "asyncio.Task[Model]") -> AsyncGenerator[Model]:
         await model.close()
 
 
-def _task(session: RunSession) -> Task:
-    record = session.record
-    return Task(id=record.id, statement=record.follow_up or record.statement, check=record.options.check)
-
-
-async def _attempt(session: RunSession, model: Model, shadow: ShadowWorkspace, limits: Limits) -> None:
+async def _attempt(working: Working) -> None:
+    session, shadow = working.session, working.shadow
     store = TraceStore(session.folder.trace)
     try:
-        await loop.run(
-            _task(session),
-            model,
+        trace = await loop.run(
+            working.task,
+            working.model,
             shadow,
-            limits,
+            working.limits,
             observer=session.observe,
             person=session.person,
-            tools=tools_for(shadow, apply=apply_with(model)),
+            tools=tools_for(shadow, apply=apply_with(working.model), network=working.network),
             store=store,
             resume=_saved(store),
         )
     finally:
+        # Before the check, which leaves caches and reports behind.
         await session.save()
+    if working.task.check and trace.stop_reason is StopReason.FINISHED:
+        session.checked(await check(working.task, shadow, network=working.network))
 
 
 def _saved(store: TraceStore) -> Trace | None:
@@ -104,28 +124,40 @@ def _saved(store: TraceStore) -> Trace | None:
 # Several attempts.
 
 
-async def _attempts(session: RunSession, model: Model, shadow: ShadowWorkspace, limits: Limits) -> None:
-    task, count = _task(session), session.record.options.best_of
-    session.observe(Started(run=session.record.id, statement=task.statement, model=model.name, root=str(shadow.root)))
+async def _attempts(working: Working) -> None:
+    session, task, count = working.session, working.task, working.session.record.options.best_of
+    session.observe(
+        Started(run=task.id, statement=task.statement, model=working.model.name, root=str(working.shadow.root))
+    )
 
     async def attempt(number: int, fork: ForkableWorkspace) -> Trace:
         session.observe(Notice(text=f"Attempt {number} of {count}."))
-        answering = model_for(model, number)
+        model = model_for(working.model, number)
         return await loop.run(
             replace(task, id=f"{task.id}-{number}"),
-            answering,
+            model,
             fork,
-            limits,
+            working.limits,
             observer=_inner(session.observe, number),
             person=session.person,
-            tools=tools_for(fork, apply=apply_with(answering)),
+            tools=tools_for(fork, apply=apply_with(model), network=working.network),
             store=TraceStore(session.folder.path / "attempts" / str(number)),
         )
 
-    best = await best_of(task, shadow, count, attempt, report=lambda one: session.observe(_measured(one)))
+    best = await best_of(
+        task,
+        working.shadow,
+        count,
+        attempt,
+        network=working.network,
+        report=lambda one: session.observe(_measured(one)),
+    )
     await session.save_changes(best.changes)
+    if best.kept.check:
+        session.checked(best.kept.check)
     session.observe(Notice(text=table(best)))
-    session.observe(_end_of(best))
+    message = f"{best.reason} {best.kept.message}".strip()
+    session.observe(Stopped(reason=best.kept.stop_reason, message=message, answer=best.kept.answer, changed=[]))
 
 
 def _inner(observe: Observer, number: int) -> Observer:
@@ -153,14 +185,6 @@ def table(best: Best) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([*text, best.reason])
-
-
-def _end_of(best: Best) -> Stopped:
-    kept = best.kept
-    message = f"{best.reason} {kept.message}".strip()
-    # The best of attempts that all failed their check is not a task that is done.
-    reason = StopReason.STUCK if kept.check and not kept.check.passed else kept.stop_reason
-    return Stopped(reason=reason, message=message, answer=kept.answer, changed=[])
 
 
 if __name__ == "__main__":

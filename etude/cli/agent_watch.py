@@ -78,6 +78,8 @@ def print_end(console: Console, stopped: Stopped, changes: list[FileChange]) -> 
     is_done = stopped.reason == StopReason.FINISHED
     console.print()
     console.print(stopped.reason.replace("_", " "), style="bold green" if is_done else "bold red")
+    if stopped.check:
+        console.print(f"its check {stopped.check}", style="bold green" if stopped.check == "passes" else "bold red")
     for text in (stopped.message, stopped.answer):
         for line in text.splitlines():
             console.print(visible(line), soft_wrap=not console.is_terminal)

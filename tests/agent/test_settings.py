@@ -1,13 +1,18 @@
-"""The [agent] table of etude.toml."""
+"""The tables [agent] and [shadow] of etude.toml, and what comes of them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from etude.agent.limits import Limits, Prices
+from etude.agent.records import Records
 from etude.agent.run_values import RunOptions
 from etude.agent.settings import agent_settings, limits_for, may_use_network
+from etude.agent.toolbox import ToolContext
+from etude.agent.tools.run import run_tool
 from etude.errors import InputError
+from etude.workspace.memory import MemoryWorkspace
 
 
 @pytest.fixture
@@ -49,3 +54,16 @@ def test_what_is_wrong_is_named_with_the_file(settings: Path, text: str, said: s
     with pytest.raises(InputError, match=said) as raised:
         agent_settings()
     assert str(settings) in str(raised.value)
+
+
+def test_commands_have_the_network_only_where_it_is_allowed() -> None:
+    async def ran(*, network: bool) -> tuple[bool, str]:
+        workspace = MemoryWorkspace(commands={"true": ""})
+        tool = run_tool(network=network)
+        await tool.call(tool.read('{"command": "true"}'), ToolContext(workspace=workspace, records=Records(None)))
+        return workspace.ran[0].network, tool.spec.description
+
+    assert asyncio.run(ran(network=False))[0] is False
+    assert "without the network" in asyncio.run(ran(network=False))[1]
+    assert asyncio.run(ran(network=True))[0] is True
+    assert "with the network" in asyncio.run(ran(network=True))[1]

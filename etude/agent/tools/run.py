@@ -31,10 +31,28 @@ class RunArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )
 
 
-async def run(arguments: RunArguments, context: ToolContext) -> Answer:
+def run_tool(*, network: bool = False) -> StructTool[RunArguments]:
+    """The tool for a run whose commands may use the network, or may not."""
+
+    async def run(arguments: RunArguments, context: ToolContext) -> Answer:
+        return await _run(arguments, context, network=network)
+
+    return StructTool(
+        name="run",
+        description=f"Run a shell command in the workspace, {'with' if network else 'without'} the network, and read "
+        "what it prints. Nothing is typed into it, and what it leaves running is ended with it.",
+        arguments=RunArguments,
+        action=run,
+        kind=ToolKind.CHANGES,
+        line=lambda arguments: f"$ {arguments.command}",
+    )
+
+
+async def _run(arguments: RunArguments, context: ToolContext, *, network: bool) -> Answer:
     seconds = max(0.1, min(arguments.seconds, context.seconds_left))
     limits = replace(CommandLimits(), seconds=seconds)
-    command = Command(line=arguments.command, folder=context.path(arguments.folder), limits=limits)
+    folder = context.path(arguments.folder)
+    command = Command(line=arguments.command, folder=folder, network=network, limits=limits)
     result = await context.workspace.run(
         command, on_output=lambda text: context.observer(OutputPrinted(id=context.call_id, text=text))
     )
@@ -61,12 +79,4 @@ def _text(result: CommandResult, seconds: float, changed: tuple[str, ...]) -> st
     return "\n".join(parts)
 
 
-RUN = StructTool(
-    name="run",
-    description="Run a shell command in the workspace, without the network, and read what it prints. Nothing is typed "
-    "into it, and what it leaves running is ended with it.",
-    arguments=RunArguments,
-    action=run,
-    kind=ToolKind.CHANGES,
-    line=lambda arguments: f"$ {arguments.command}",
-)
+RUN = run_tool()
