@@ -20,7 +20,7 @@ from etude.models.calibration import Calibration
 from etude.models.generation import Assembler, Pass, chooser_for, generate, logprobs_of
 from etude.models.llama_session import LOGIT_ROWS, PASS_ROWS, LlamaSession
 from etude.models.speculation import Drafter, DraftSource, NoDraft
-from etude.prompts.chat_format import TEMPLATE_KEY, chat_format_for
+from etude.prompts.chat_format import TEMPLATE_KEY, ChatFormat, Segment, chat_format_for
 
 Item = Chunk | Completion
 Emit = Callable[[Item], None]
@@ -95,6 +95,13 @@ class EmbeddedModel:
     async def encode(self, prompt: Prompt) -> list[int]:
         # Tokenizing touches neither the cache nor the context, so it need not wait for a completion.
         return encode(self._session, prompt)
+
+    def read_chat_format(self) -> ChatFormat:
+        """The format that the model's file names. Raises Unsupported."""
+        return read_chat_format(self._session)
+
+    def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
+        return encode_segments(self._session, segments)
 
     async def calibrate(self) -> Calibration:
         """What passes cost on this CPU, measured on the first call ever."""
@@ -192,13 +199,15 @@ def encode(session: LlamaSession, prompt: Prompt) -> list[int]:
         return session.tokenize(prompt)
     if not isinstance(prompt, Chat):
         return list(prompt)
-    keys = (TEMPLATE_KEY, "general.name")
-    chat_format = chat_format_for({key: session.metadata(key) for key in keys})
-    return [
-        token
-        for segment in chat_format.segments(prompt)
-        for token in session.tokenize(segment.text, control=segment.control)
-    ]
+    return encode_segments(session, read_chat_format(session).segments(prompt))
+
+
+def read_chat_format(session: LlamaSession) -> ChatFormat:
+    return chat_format_for({key: session.metadata(key) for key in (TEMPLATE_KEY, "general.name")})
+
+
+def encode_segments(session: LlamaSession, segments: Sequence[Segment]) -> list[int]:
+    return [token for segment in segments for token in session.tokenize(segment.text, control=segment.control)]
 
 
 class Answer:

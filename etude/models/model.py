@@ -4,9 +4,10 @@ Waiting is asynchronous; an implementation that computes does so in its own thre
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from etude.messages import Chunk, Completion, Prompt, Sampling
+from etude.prompts.chat_format import ChatFormat, Segment
 
 
 class Model(Protocol):
@@ -42,6 +43,19 @@ class Model(Protocol):
 
     async def close(self) -> None:
         """Free what is held; a closed model is not used again."""
+        ...
+
+
+@runtime_checkable
+class TokenTrue(Protocol):
+    """A model in whose tokens a conversation can be kept: see `prompts/transcript.py`."""
+
+    def read_chat_format(self) -> ChatFormat:
+        """How the model's family writes conversations. Raises Unsupported."""
+        ...
+
+    def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
+        """Token ids, each segment by itself; only control segments become control tokens."""
         ...
 
 
