@@ -5,13 +5,16 @@ own is skipped; what it leaves out has a default; what has another type than exp
 """
 
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
 
 from etude.messages import Chat, Chunk, Completion, FinishReason, Message, Role, Sampling, ToolCall, ToolSpec, Usage
+from etude.prompts.chat_format import arguments_object
 
 # The longest event that makes sense is a whole answer sent at once; servers cap answers far below this.
 MAX_EVENT_BYTES = 16_000_000
@@ -282,8 +285,47 @@ def _sampling_fields(sampling: Sampling, without: Collection[Wish]) -> dict[str,
 
 
 def wire_messages(prompt: Chat) -> list[dict[str, Any]]:
-    messages = [_wire_message(message) for message in prompt.messages]
+    messages = [_wire_message(message) for message in with_sound_calls(prompt.messages)]
     return [*messages, {"role": Role.ASSISTANT, "content": prompt.prefill}] if prompt.prefill else messages
+
+
+def with_sound_calls(messages: Sequence[Message]) -> list[Message]:
+    """Messages whose calls every server can read: a name, arguments that are a JSON object, an id of their own.
+
+    One bad call in the history makes llama.cpp's server refuse every later prompt.
+    """
+    seen: set[str] = set()
+    new_ids: dict[str, deque[str]] = {}
+    found = []
+    for message in messages:
+        if message.tool_calls:
+            calls = tuple(_sound_call(call, seen) for call in message.tool_calls)
+            # Results come in the order of the calls, which tells those of one id apart.
+            new_ids = {call.id: deque() for call in message.tool_calls}
+            for old, new in zip(message.tool_calls, calls, strict=True):
+                new_ids[old.id].append(new.id)
+            found.append(replace(message, tool_calls=calls))
+        elif message.tool_call_id is not None and new_ids.get(message.tool_call_id):
+            found.append(replace(message, tool_call_id=new_ids[message.tool_call_id].popleft()))
+        else:
+            found.append(message)
+    return found
+
+
+def _sound_call(call: ToolCall, seen: set[str]) -> ToolCall:
+    call_id, number = call.id, len(seen)
+    while not call_id or call_id in seen:
+        call_id, number = f"call_{number}", number + 1
+    seen.add(call_id)
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "malformed"
+    sound = arguments_object(call.arguments)
+    # What is sound is sent as the model wrote it: another spelling would be another prompt.
+    is_quoted = sound == {"malformed": call.arguments}
+    return ToolCall(id=call_id, name=name, arguments=_json_text(sound) if is_quoted else call.arguments)
+
+
+def _json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
