@@ -27,9 +27,13 @@ from etude.assistant.apply.sketch import split_files
 from etude.errors import InputError, boundary
 from etude.models.model import Model
 from etude.models.opening import choose, open_model
+from etude.server.agent_landings import Landings
+from etude.server.agent_runs import AgentRuns
+from etude.server.agent_socket import AgentSocket
 from etude.server.api import ReplySplitter, Room, exception_handlers, routes
 from etude.server.apply_socket import ApplyEngine, ApplySocket
 from etude.server.late_model import LateModel, already_loaded, loaded_in_background
+from etude.server.local_runs import LocalRuns
 from etude.server.saves import Saves
 from etude.server.security import MAX_BODY_BYTES, SUBPROTOCOL, Guard
 from etude.server.unwaited import use_unwaited_threads
@@ -47,16 +51,23 @@ def build_app(
     read_only: bool = False,
     apply: ApplyEngine = apply_sketch,
     split: ReplySplitter = split_files,
+    runs: AgentRuns | None = None,
 ) -> Starlette:
     """The whole application for one folder. Raises InputError when `root` is not a folder."""
     if not root.is_dir():
         raise InputError(f"{root} is not a folder. Name the folder to work in.")
     late = model if isinstance(model, LateModel) else already_loaded(model)
+    agent_runs, landings = runs or LocalRuns(), Landings()
     room = Room(root=root.resolve(), read_only=read_only, model=late, saves=Saves(root.resolve()), split=split)
 
     async def socket_of_page(websocket: WebSocket) -> None:
         await websocket.accept(subprotocol=SUBPROTOCOL)
         await ApplySocket(websocket, model=late, apply=apply).serve()
+
+    async def socket_of_agent_panel(websocket: WebSocket) -> None:
+        await websocket.accept(subprotocol=SUBPROTOCOL)
+        panel = AgentSocket(websocket, root=room.root, runs=agent_runs, landings=landings, read_only=read_only)
+        await panel.serve()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -65,7 +76,12 @@ def build_app(
         await late.close()
 
     return Starlette(
-        routes=[*_static_routes(), *routes(room), WebSocketRoute("/ws", socket_of_page)],
+        routes=[
+            *_static_routes(),
+            *routes(room),
+            WebSocketRoute("/ws", socket_of_page),
+            WebSocketRoute("/agent", socket_of_agent_panel),
+        ],
         middleware=[Middleware(Guard, token=token, open_paths=OPEN_PATHS)],
         exception_handlers=exception_handlers(),
         lifespan=lifespan,

@@ -1,5 +1,7 @@
 """A server for the browser tests, as its own process: `python page_server.py ROOT PORT TOKEN [--read-only] [--slow]`.
 
+The agent is a scripted one (`agent_script.py`).
+
 It prints the port once it listens. `--slow` swaps in an engine that takes the sketch as the whole new file
 and sends its hunks one by one, each when the test touches the next numbered file `step-N` in the folder
 beside ROOT; so a test sees every stage without waiting for a clock.
@@ -10,6 +12,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from agent_script import CHANGES, script
+
 from etude.assistant.apply.engine import apply
 from etude.assistant.apply.request import ApplyEvent, ApplyRequest, ApplyResult, Engine, HunkReady, Progress
 from etude.edits import patch_from_texts, split_lines
@@ -17,6 +21,7 @@ from etude.messages import Usage
 from etude.models.model import Model
 from etude.models.scripted import ScriptedModel
 from etude.server.app import build_app, listen, server_for
+from etude.server.scripted_runs import ScriptedRuns
 
 
 def stepwise(steps: Path):
@@ -48,6 +53,7 @@ def main() -> None:
         model=ScriptedModel(name="smollm2-135m"),
         token=token,
         read_only="--read-only" in options,
+        runs=ScriptedRuns(script, changes=CHANGES, name="scripted-1"),
         apply=stepwise(Path(root).parent) if "--slow" in options else apply,
     )
     with listen(int(port)) as listener:

@@ -27,10 +27,13 @@ class PageSocket:
     def send(self, message: dict[str, object]) -> None:
         self.connection.send(msgspec.json.encode(message).decode())
 
+    def receive_any(self) -> dict:
+        return msgspec.json.decode(self.connection.recv(timeout=20))
+
     def receive(self, *, type: str, id: str | None = None) -> dict:
         """The next message of this type (and id); the ones before it are passed over."""
         while True:
-            message = msgspec.json.decode(self.connection.recv(timeout=20))
+            message = self.receive_any()
             if message["type"] == type and id in (None, message.get("id")):
                 return message
 
@@ -51,9 +54,9 @@ class Running:
         return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {token}"}, trust_env=False)
 
     @contextmanager
-    def socket(self, *, token: str = TOKEN, origin: str | None = None) -> Generator[PageSocket]:
+    def socket(self, *, token: str = TOKEN, origin: str | None = None, path: str = "/ws") -> Generator[PageSocket]:
         offered = [SUBPROTOCOL, f"{TOKEN_SUBPROTOCOL_PREFIX}{token}"]
-        uri = f"ws://127.0.0.1:{self.port}/ws"
+        uri = f"ws://127.0.0.1:{self.port}{path}"
         with connect(uri, subprotocols=offered, origin=origin, proxy=None) as connection:  # ty: ignore[invalid-argument-type]
             yield PageSocket(connection)
 

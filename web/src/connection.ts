@@ -76,8 +76,12 @@ export class Connection {
     );
   }
 
+  socketTo(path: string): WebSocket {
+    return new WebSocket(`ws://${location.host}${path}`, ["etude", `etude.token.${this.token}`]);
+  }
+
   connect(): void {
-    const socket = new WebSocket(`ws://${location.host}/ws`, ["etude", `etude.token.${this.token}`]);
+    const socket = this.socketTo("/ws");
     this.socket = socket;
     socket.onopen = () => {
       this.retryMs = FIRST_RETRY_MS;

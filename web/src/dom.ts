@@ -37,6 +37,9 @@ const PATHS = {
   file: "M4 2.5h5l3 3v8H4zM9 2.5v3h3",
   alert: "M8 5.2v3.6M8 11v.1M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12z",
   undo: "M3 6.5h6.5a3.5 3.5 0 0 1 0 7H6M3 6.5l3-3M3 6.5l3 3",
+  agent: "M2.5 3.5h11v9h-11zM5 6.5L6.8 8 5 9.5M8.5 10h2.5",
+  back: "M9.5 4l-4 4 4 4",
+  stop: "M4.5 4.5h7v7h-7z",
 } as const;
 
 export type IconName = keyof typeof PATHS;

@@ -1,6 +1,9 @@
 // The page is put together here: parts, their places, keys, and the first request.
 
 import "./app.css";
+import "./agent.css";
+import type { AgentChanges } from "./agent_changes";
+import { AgentPanel } from "./agent_panel";
 import { followSystem, toggleAppearance } from "./appearance";
 import { type Command, listenForKeys } from "./commands";
 import { Connection, RequestFailed, takeToken } from "./connection";
@@ -36,18 +39,20 @@ function build(connection: Connection, hello: Hello): void {
   const tabs = new Tabs(bench, new ReviewBar(bench).element);
   const palette = new Palette(bench, tree);
   const app = h("div", { class: "app" });
-  const commands = commandsOf(bench, tree, pane, palette, app, () => help.show());
+  const agent = new AgentPanel(bench, app);
+  tabs.element.append(agent.changes.element);
+  const commands = commandsOf(bench, tree, pane, palette, agent, app, () => help.show());
   const help = new Help(commands);
   app.append(
-    top(hello, { files: () => toggleFiles(app, tree), goTo: () => palette.show(), help: () => help.show() }),
+    top(hello, agent.button, { files: () => toggleFiles(app, tree), goTo: () => palette.show(), help: () => help.show() }),
     tree.element,
     tabs.element,
     pane.element,
+    agent.element,
     new StatusBar(bench).element,
     new Toasts(bench).element,
   );
   document.body.prepend(app);
-  document.title = `${hello.root} · etude`;
   listenForKeys(commands);
   window.addEventListener("beforeunload", (event) => {
     if (!hello.readOnly && bench.documents.some((document) => document.dirty)) event.preventDefault();
@@ -59,7 +64,7 @@ function build(connection: Connection, hello: Hello): void {
   connection.connect();
 }
 
-function top(hello: Hello, act: { files: () => void; goTo: () => void; help: () => void }): HTMLElement {
+function top(hello: Hello, agent: HTMLElement, act: { files: () => void; goTo: () => void; help: () => void }): HTMLElement {
   return h(
     "header",
     { class: "top" },
@@ -68,6 +73,7 @@ function top(hello: Hello, act: { files: () => void; goTo: () => void; help: () 
     h("span", { class: "root", title: hello.root }, hello.root),
     h("button", { type: "button", class: "go-to", onclick: act.goTo }, icon("search"), h("span", {}, "Go to file"), caps("Mod+P")),
     h("span", { class: "top-gap" }),
+    agent,
     appearanceButton(),
     h("button", { type: "button", class: "icon-button", title: "Keys (?)", "aria-label": "Keys", onclick: act.help }, "?"),
   );
@@ -98,9 +104,19 @@ function closeDrawerOn(app: HTMLElement, bench: Workbench): () => void {
   };
 }
 
-function commandsOf(bench: Workbench, tree: Tree, pane: SketchPane, palette: Palette, app: HTMLElement, help: () => void): Command[] {
+function commandsOf(
+  bench: Workbench,
+  tree: Tree,
+  pane: SketchPane,
+  palette: Palette,
+  agent: AgentPanel,
+  app: HTMLElement,
+  help: () => void,
+): Command[] {
   const document = () => bench.active;
-  const inReview = (act: (active: NonNullable<typeof bench.active>) => void) => () => {
+  // The changes of a run lie over the editor, so the keys of a review are theirs first.
+  const inReview = (act: (active: NonNullable<typeof bench.active>) => void, ofRun: Parameters<AgentChanges["key"]>[0]) => () => {
+    if (agent.changes.key(ofRun)) return true;
     const active = document();
     if (!active || active.phase !== "reviewing") return false;
     act(active);
@@ -116,22 +132,28 @@ function commandsOf(bench: Workbench, tree: Tree, pane: SketchPane, palette: Pal
     { keys: "Alt+.", title: "Next open file", group: "Files", run: () => bench.showNext(1) },
     { keys: "Alt+,", title: "Previous open file", group: "Files", run: () => bench.showNext(-1) },
     { keys: "Alt+W", title: "Close the file", group: "Files", run: onActive((active) => bench.close(active)) },
-    { keys: "Mod+I", title: "Go to the sketch", group: "Sketch", run: () => pane.focus() },
-    { keys: "Mod+Enter", title: "Merge the sketch", group: "Sketch", run: () => pane.apply() },
+    { keys: "Mod+I", title: "Go to the sketch", group: "Sketch", run: () => goToSketch(agent, pane) },
+    { keys: "Mod+Enter", title: "Merge the sketch; start the agent", group: "Sketch", run: () => agent.submit() || agent.isShown || pane.apply() },
     { keys: "Escape", title: "Cancel the merge", group: "Sketch", run: () => bench.cancel() },
+    { keys: "Alt+A", title: "Agent", group: "Page", run: () => agent.toggle() },
     { keys: "Mod+E", title: "Go to the editor", group: "Page", run: onActive((active) => active.view.focus()) },
-    { keys: "Alt+J", title: "Next change", group: "Review", run: inReview((active) => step(active.view, 1)) },
-    { keys: "Alt+K", title: "Previous change", group: "Review", run: inReview((active) => step(active.view, -1)) },
-    { keys: "Alt+Y", title: "Accept the change", group: "Review", run: inReview((active) => decide(active.view, "accept")) },
-    { keys: "Alt+N", title: "Reject the change", group: "Review", run: inReview((active) => decide(active.view, "reject")) },
-    { keys: "Mod+Shift+Enter", title: "Accept all", group: "Review", run: inReview((active) => active.acceptAll()) },
-    { keys: "Mod+Shift+Backspace", title: "Reject all", group: "Review", run: inReview((active) => active.rejectAll()) },
+    { keys: "Alt+J", title: "Next change", group: "Review", run: inReview((active) => step(active.view, 1), "next") },
+    { keys: "Alt+K", title: "Previous change", group: "Review", run: inReview((active) => step(active.view, -1), "previous") },
+    { keys: "Alt+Y", title: "Accept the change", group: "Review", run: inReview((active) => decide(active.view, "accept"), "accept") },
+    { keys: "Alt+N", title: "Reject the change", group: "Review", run: inReview((active) => decide(active.view, "reject"), "reject") },
+    { keys: "Mod+Shift+Enter", title: "Accept all", group: "Review", run: inReview((active) => active.acceptAll(), "accept all") },
+    { keys: "Mod+Shift+Backspace", title: "Reject all", group: "Review", run: inReview((active) => active.rejectAll(), "reject all") },
     { keys: "Mod+S", title: "Save", group: "Save", run: onActive((active) => void bench.save(active)) },
     { keys: "Mod+Alt+S", title: "Accept and save all", group: "Save", run: () => void bench.saveAll() },
     { keys: "Mod+Alt+Z", title: "Undo the last save", group: "Save", run: onActive((active) => void bench.undoSave(active)) },
     { keys: "?", title: "These keys", group: "Page", run: help },
     { keys: "F1", title: "These keys, also while typing", group: "Page", run: help },
   ];
+}
+
+function goToSketch(agent: AgentPanel, pane: SketchPane): void {
+  if (agent.isShown) agent.toggle(false);
+  pane.focus();
 }
 
 /** A new start of the server has a new token; this page cannot go on. */

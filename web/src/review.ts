@@ -123,7 +123,7 @@ export function goTo(view: EditorView, hunk: Chunk): void {
 const currentLine = Decoration.line({ class: "cm-currentHunk" });
 
 /** Marks the lines of the hunk that the keys would decide. */
-const currentHunk = ViewPlugin.fromClass(
+export const currentHunk = ViewPlugin.fromClass(
   class {
     decorations: DecorationSet;
 
