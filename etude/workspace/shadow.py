@@ -28,6 +28,8 @@ from etude.workspace.git_ignore import ignored_paths
 from etude.workspace.isolation import Isolation
 from etude.workspace.language_servers import LanguageServers
 from etude.workspace.mounts import Mechanism, erase_tree, no_mechanism
+from etude.workspace.postgres import Branch, DatabaseSettings
+from etude.workspace.shadow_database import branch_for, drop_branch
 from etude.workspace.shadow_tree import ShadowTree
 from etude.workspace.three_way import merge
 from etude.workspace.watching import TreeWatch
@@ -70,22 +72,33 @@ class ShadowSettings:
     """Beyond the system's folders and the tree, what commands may read."""
     environment: Mapping[str, str] | None = None
     """Beside the small clean one that commands get."""
-    servers: bool = True
-    """Whether language servers are started when they are asked for."""
+    database: DatabaseSettings | None = None
+    """A PostgreSQL database that branches with the shadow."""
 
 
 class ShadowWorkspace:
     """Workspace, Checkpointed, Following and Navigable over a ShadowTree; made by `open_shadow`."""
 
-    def __init__(self, tree: ShadowTree, settings: ShadowSettings, watch: TreeWatch | None = None) -> None:
+    def __init__(
+        self,
+        tree: ShadowTree,
+        settings: ShadowSettings,
+        *,
+        watch: TreeWatch | None = None,
+        branch: Branch | None = None,
+    ) -> None:
         self._tree = tree
         self._settings = settings
+        self._branch = branch
         self._watch = watch or TreeWatch(tree.root)
+        environment = dict(settings.environment or {})
+        if branch and settings.database:
+            environment[settings.database.variable] = branch.url
         self._isolation = Isolation(
             root=tree.root,
             enter=tree.mounted.enter,
-            readable=settings.readable,
-            environment=settings.environment or {},
+            readable=(*settings.readable, *(branch.readable if branch else ())),
+            environment=environment,
             disk_used=tree.disk_bytes,
         )
         self._servers = LanguageServers(root=tree.root, view=tree.mounted.view, start=self._isolation.start)
@@ -117,6 +130,8 @@ class ShadowWorkspace:
         self._watch.close()
         async with self._lock:
             await asyncio.to_thread(self._tree.close)
+        if self._branch:
+            await drop_branch(self._branch, self._tree.files.state)
 
     # Workspace.
 
@@ -276,8 +291,9 @@ class ShadowWorkspace:
     async def _forked(self, folder: Path, checkpoint: str) -> AsyncGenerator["ShadowWorkspace"]:
         await asyncio.to_thread(folder.mkdir, parents=True, mode=0o700)
         try:
+            branch = await _branched(self._settings, folder, parent=self._branch)
             tree = await self._in_thread(lambda: self._tree.forked(folder, self._tree.checkpoint(checkpoint)))
-            fork = ShadowWorkspace(tree, self._settings)
+            fork = ShadowWorkspace(tree, self._settings, branch=branch)
             try:
                 yield fork
             finally:
@@ -337,11 +353,13 @@ async def open_shadow(
     with _owning(folder):
         # Watching begins before the view is there, so that no change falls between.
         watch = TreeWatch(root)
-        shadow = await _opened(root, folder, settings or ShadowSettings(), watch)
         try:
-            yield shadow
+            shadow = await _opened(root, folder, settings or ShadowSettings(), watch)
+            try:
+                yield shadow
+            finally:
+                await shadow.close()
         finally:
-            await shadow.close()
             if state is None:
                 await asyncio.to_thread(erase_tree, folder)
 
@@ -363,12 +381,18 @@ def _check_apart(root: Path, state: Path) -> None:
 
 async def _opened(root: Path, folder: Path, settings: ShadowSettings, watch: TreeWatch) -> ShadowWorkspace:
     try:
+        branch = await _branched(settings, folder)
         tree = await asyncio.to_thread(_open_tree, root, folder, settings.mechanism)
     except BaseException:
         watch.close()
-        erase_tree(folder)
         raise
-    return ShadowWorkspace(tree, settings, watch)
+    return ShadowWorkspace(tree, settings, watch=watch, branch=branch)
+
+
+async def _branched(settings: ShadowSettings, state: Path, *, parent: Branch | None = None) -> Branch | None:
+    if settings.database is None:
+        return None
+    return await branch_for(settings.database, state, state_home(), parent=parent)
 
 
 def _open_tree(root: Path, state: Path, wanted: Mechanism | None) -> ShadowTree:

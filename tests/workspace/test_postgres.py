@@ -15,6 +15,8 @@ import pytest
 
 from etude.errors import DatabaseUnavailable, InputError
 from etude.workspace.postgres import Branch, DatabaseSettings, branch, drop, leftovers, settings_from
+from etude.workspace.shadow import ShadowSettings, ShadowWorkspace, open_shadow
+from etude.workspace.workspace import Command
 
 psycopg = pytest.importorskip("psycopg")
 pytest.importorskip("psycopg.sql")
@@ -47,6 +49,8 @@ def server() -> Generator[Path]:
     programs = PROGRAMS[-1].parent
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     try:
+        # As distributions have it: who may connect is said by the server, not by the folder.
+        folder.chmod(0o755)
         if not os.getuid():
             os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
         initdb = as_other_user(programs / "initdb", "-D", folder / "data", "-U", "boss", "-A", "trust", "--no-sync")
@@ -249,3 +253,27 @@ def test_settings():
     ):
         with pytest.raises(InputError, match=r"\[shadow.database\]"):
             settings_from(wrong)
+
+
+def test_a_shadow_and_each_of_its_forks_have_a_database_of_their_own(url, tmp_path, monkeypatch):
+    monkeypatch.setenv("ETUDE_STATE", str(tmp_path / "state"))
+    root = tmp_path / "app"
+    root.mkdir()
+    settings = ShadowSettings(database=DatabaseSettings(url=url))
+
+    async def asked(shadow: ShadowWorkspace, text: str) -> str:
+        result = await shadow.run(Command(line=f'{PROGRAMS[-1].parent}/psql "$DATABASE_URL" -qAtc "{text}"'))
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    async def work() -> None:
+        async with open_shadow(root, settings=settings) as shadow:
+            await asked(shadow, "INSERT INTO note VALUES ('of the shadow')")
+            async with shadow.fork(2) as (one, other):
+                await asked(one, "DELETE FROM note")
+                assert await asked(other, "SELECT text FROM note") == "first\nof the shadow\n"
+            assert await asked(shadow, "SELECT count(*) FROM note") == "2\n"
+
+    asyncio.run(work())
+    assert query(url, "SELECT text FROM note") == [("first",)]
+    assert asyncio.run(leftovers(url, ())) == []

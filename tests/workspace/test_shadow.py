@@ -16,7 +16,7 @@ import pytest
 from benchmarks.shadow import belongings, soak
 from etude.errors import FileUnusable, InputError, OutsideRoot, ShadowUnavailable
 from etude.workspace.isolation import isolation_problem
-from etude.workspace.shadow import ShadowSettings, ShadowWorkspace, clean_leftovers, open_shadow, state_home
+from etude.workspace.shadow import ShadowWorkspace, clean_leftovers, open_shadow, state_home
 from etude.workspace.workspace import ChangeKind, Command, CommandLimits, Ending, Followed
 
 pytestmark = pytest.mark.skipif(isolation_problem() is not None, reason=f"no sandbox: {isolation_problem()}")
@@ -53,9 +53,9 @@ def tree_hash(root: Path) -> str:
     return digest.hexdigest()
 
 
-def in_shadow(root: Path, work: Callable[[ShadowWorkspace], Awaitable[None]], **options: object) -> None:
+def in_shadow(root: Path, work: Callable[[ShadowWorkspace], Awaitable[None]]) -> None:
     async def opened() -> None:
-        async with open_shadow(root, settings=ShadowSettings(**options)) as shadow:
+        async with open_shadow(root) as shadow:
             await work(shadow)
 
     asyncio.run(opened())
