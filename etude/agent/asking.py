@@ -27,10 +27,9 @@ async def ask(
     *,
     observer: Observer,
     seconds_left: float,
-    stop: tuple[str, ...] = (),
 ) -> Completion:
     """The whole answer. Raises ModelError, OutOfTime."""
-    sampling = Sampling(max_tokens=limits.longest_answer, temperature=limits.temperature, stop=stop)
+    sampling = Sampling(max_tokens=limits.longest_answer, temperature=limits.temperature)
     try:
         async with asyncio.timeout(max(0.0, seconds_left)) as timer:
             return await _answer_in_the_end(model, prompt, sampling, limits, observer)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from etude.agent.asking import ask
 from etude.agent.calls import answer_calls
 from etude.agent.context import Context
-from etude.agent.dialogue import Asked, ToolText, dialogues_for
+from etude.agent.dialogue import Asked, NativeDialogue, TextDialogue, dialogue_with
 from etude.agent.draft import Draft
 from etude.agent.events import AgentEvent, Notice, Observer, Person, Started, Stopped, TurnFinished, TurnStarted
 from etude.agent.limits import Clock, Limits, exceeded, spent_on
@@ -65,9 +65,9 @@ class Attempt:
         observer: Observer,
         person: Person,
         store: TraceStore | None,
-        tool_text: ToolText | None = None,
     ) -> None:
-        self._head = trace
+        self._dialogue = dialogue_with(model, toolbox.specs)
+        self._head = replace(trace, chat_format=self._dialogue.chat_format)
         self._turns = list(trace.turns)
         self._model = model
         self._workspace = workspace
@@ -86,7 +86,6 @@ class Attempt:
         )
         self._context = Context(limits, toolbox.specs, records)
         self._surroundings = Surroundings(workspace, observer)
-        self._dialogue, self._as_text = dialogues_for(toolbox.specs, tool_text)
         self._watch = RepetitionWatch()
         self._clock = Clock()
         self._spent = spent_on(())
@@ -116,6 +115,8 @@ class Attempt:
         added = [Message(role=Role.USER, text=task_text(task))] if is_new else []
         self._context.resume(self._turns, added)
         self._dialogue.resume(self._turns)
+        if self._dialogue.has_lost_track:
+            self._context.start_over()
         if is_new:
             return
         self._spent = spent_on(self._turns)
@@ -151,19 +152,17 @@ class Attempt:
                 if not await self._compact(draft):
                     raise
             except Unsupported:
-                if self._as_text is None:
+                if not isinstance(self._dialogue, NativeDialogue):
                     raise
-                self._dialogue, self._as_text = self._as_text, None
+                self._dialogue = TextDialogue(self._toolbox.specs)
             else:
                 draft.context_ids = asked.context_ids
-                draft.read(self._dialogue.heard(asked, draft.answer), self._limits.longest_answer)
+                draft.read(self._dialogue.heard(draft.answer), self._limits.longest_answer)
                 return
 
     async def _answered(self, asked: Asked) -> Completion:
         left = self._limits.seconds - self._clock.seconds
-        return await ask(
-            self._model, asked.prompt, self._limits, observer=self._observer, seconds_left=left, stop=asked.stop
-        )
+        return await ask(self._model, asked.prompt, self._limits, observer=self._observer, seconds_left=left)
 
     async def look_around(self, draft: Draft) -> None:
         """Take in the person's edits, and keep the state before calls that may change it."""
@@ -210,6 +209,8 @@ class Attempt:
         self._turns.append(turn)
         self._spent = self._spent.plus(turn)
         self._context.said(turn)
+        if self._dialogue.has_lost_track:
+            self._context.start_over()
         try:
             if self._store:
                 self._store.append(turn)

@@ -52,6 +52,10 @@ class Context:
         self.is_fresh = False
         self._read_tokens = self._tools_tokens + sum(map(self.count, self.messages))
 
+    def start_over(self) -> None:
+        """Send all of it again, as the beginning of a conversation."""
+        self.begin([*self.messages, *self.pending])
+
     def count(self, message: Message) -> int:
         """Tokens of one message, by and large."""
         in_calls = sum(len(call.arguments) + len(call.name) for call in message.tool_calls)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from etude.agent.calls import MAX_CALLS, unanswered
+from etude.agent.dialogue import Heard
 from etude.agent.history import identified
 from etude.agent.stuck import Judgement
 from etude.agent.toolbox import Answer
@@ -32,9 +33,11 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     judgement: Judgement = field(default_factory=Judgement)
 
-    def read(self, calls: Sequence[ToolCall], longest: int) -> None:
+    def read(self, heard: Heard, longest: int) -> None:
         """Take the calls of the answer, and note what is wrong with it as a whole."""
+        calls = heard.calls
         self.calls = identified(calls[:MAX_CALLS], self.number)
+        self.notes += heard.problems[:MAX_CALLS]
         if self.answer.finish_reason is FinishReason.LENGTH:
             self.notes.append(CUT.format(tokens=longest))
         if len(calls) > MAX_CALLS:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Never
 
 from etude.agent.attempt import Attempt, Halt
-from etude.agent.dialogue import ToolText
 from etude.agent.events import Nobody, Observer, Person, ignore
 from etude.agent.limits import Limits, OutOfTime, out_of_time
 from etude.agent.store import TraceStore, new_id
@@ -38,20 +37,17 @@ async def run(
     tools: Sequence[Tool] | None = None,
     store: TraceStore | None = None,
     resume: Trace | None = None,
-    tool_text: ToolText | None = None,
 ) -> Trace:
     """Work on the task until it is done or a limit is met; whatever goes wrong is in the trace's stop reason.
 
     `resume` goes on after the last turn of a trace; if `task` says something else than the trace's, that is the next
-    message of the person. `tool_text` is how calls are written for models that know none.
+    message of the person.
     Cancelling saves the trace with StopReason.STOPPED and raises CancelledError.
     Raises TraceUnusable for a finished trace with nothing new to do, FileNotWritable when the trace cannot be begun.
     """
     toolbox = Toolbox(tools_for(workspace) if tools is None else tools)
     trace = _begun(task, model, toolbox, resume)
-    attempt = Attempt(
-        trace, model, workspace, limits, toolbox, observer=observer, person=person, store=store, tool_text=tool_text
-    )
+    attempt = Attempt(trace, model, workspace, limits, toolbox, observer=observer, person=person, store=store)
     try:
         await attempt.begin(resume)
         await _turns(attempt)
