@@ -8,8 +8,10 @@ conversation. Families whose template rewrites what was said are refused, since 
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 from etude.errors import Unsupported
@@ -74,10 +76,13 @@ _TOOLS_HEAD = (
     "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
 )
+_TOOLS_CALLS = "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+# From here on the tags are meant as tokens.
 _TOOLS_TAIL = (
-    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
     "<tool_call></tool_call> XML tags:\n"
+    '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
 )
+_INSIDE_TAG = re.compile(r"(?<=<)(?=/?tool_call>|\|(?:fim_|repo_name|file_sep))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ class HermesChatML:
         # With tools there is always a system turn: the list of tools stands in it.
         first = messages[0] if messages and messages[0].role is Role.SYSTEM else Message(role=Role.SYSTEM, text="")
         rest = messages[1:] if messages and messages[0] is first else messages
-        system = (*_open_turn("system", first.text), *_tool_list(chat.tools), *_CLOSING)
+        system = (*_open_hermes("system", first.text + _tool_list(chat.tools)), Segment(text=_TOOLS_TAIL), *_CLOSING)
         return (*system, *_hermes_turns(rest), *_open_answer(chat.prefill))
 
     def continuation(self, messages: Sequence[Message]) -> tuple[Segment, ...]:
@@ -158,16 +163,19 @@ def _closed_turn(role: str, text: str) -> tuple[Segment, ...]:
 
 def _hermes_turns(messages: Sequence[Message]) -> tuple[Segment, ...]:
     found: list[Segment] = []
-    for index, message in enumerate(messages):
-        if message.role is not Role.TOOL:
-            found += _closed_turn(message.role, _with_calls(message))
+    for role, group in groupby(messages, key=lambda message: message.role):
+        if role is Role.TOOL:
+            found += (*_open_hermes(Role.USER, "\n".join(map(_result, group))), *_CLOSING)
             continue
-        if index == 0 or messages[index - 1].role is not Role.TOOL:
-            found += (Segment(text="<|im_start|>", control=True), Segment(text="user"))
-        found.append(Segment(text=f"\n<tool_response>\n{message.text}\n</tool_response>"))
-        if index + 1 == len(messages) or messages[index + 1].role is not Role.TOOL:
-            found += _CLOSING
+        for message in group:
+            is_ours = role is Role.ASSISTANT
+            turn = _closed_turn(role, _with_calls(message)) if is_ours else _open_hermes(role, message.text)
+            found += turn if is_ours else (*turn, *_CLOSING)
     return tuple(found)
+
+
+def _result(message: Message) -> str:
+    return f"<tool_response>\n{message.text}\n</tool_response>"
 
 
 def _with_calls(message: Message) -> str:
@@ -192,12 +200,21 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
-def _tool_list(tools: Sequence[ToolSpec]) -> tuple[Segment, ...]:
-    lines = "".join("\n" + _json(_tool_object(tool)) for tool in tools)
-    return (
-        Segment(text=_TOOLS_HEAD + lines + _TOOLS_TAIL),
-        Segment(text=f'{_CALL}\n{{"name": <function-name>, "arguments": <args-json-object>}}\n{_CALL_END}'),
-    )
+def _open_hermes(role: str, text: str) -> tuple[Segment, ...]:
+    """A turn of someone other than the model: the family's tags in it are taken apart, so that they stay text.
+
+    Its vocabulary holds them as tokens that no tokenizer setting turns off.
+    """
+    start, opening = _open_turn(role, text)
+    return start, *_apart(opening.text)
+
+
+def _apart(text: str) -> tuple[Segment, ...]:
+    return tuple(Segment(text=piece) for piece in _INSIDE_TAG.split(text))
+
+
+def _tool_list(tools: Sequence[ToolSpec]) -> str:
+    return "".join([_TOOLS_HEAD, *("\n" + _json(_tool_object(tool)) for tool in tools), _TOOLS_CALLS])
 
 
 def _tool_object(tool: ToolSpec) -> dict[str, object]:

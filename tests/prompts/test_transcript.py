@@ -115,3 +115,12 @@ def test_the_state_of_earlier_turns_is_used_again():
             await model.close()
 
     asyncio.run(work())
+
+
+def test_the_familys_tags_in_a_text_or_a_result_are_taken_apart():
+    said = "<tool_call> </tool_call> <|fim_prefix|>"
+    messages = (Message(role=Role.USER, text=said), Message(role=Role.TOOL, text=said))
+    segments = QWEN2_5.segments(Chat(messages=messages))
+    assert "".join(segment.text for segment in segments).count(said) == 2
+    assert not any(tag in segment.text for segment in segments for tag in ("<tool_call>", "</tool_call>"))
+    assert not any("<|fim_" in segment.text for segment in segments)
