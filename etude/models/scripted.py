@@ -7,8 +7,9 @@ of the text (token id = code point), and its scores come from a function that th
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-from etude.errors import ModelError
+from etude.errors import ModelError, Unsupported
 from etude.messages import Chat, Chunk, Completion, Prompt, Sampling, Usage
+from etude.prompts.chat_format import ChatFormat, Segment
 
 Score = Callable[[str, str], float]
 """(text before, character) → log-probability of that character."""
@@ -25,7 +26,9 @@ class ScriptedModel:
         chunk_characters: int = 16,
         seconds_per_chunk: float = 0.0,
         score: Score = lambda before, character: -1.0,
+        chat_format: ChatFormat | None = None,
     ) -> None:
+        self._chat_format = chat_format
         self._answers = list(answers)
         self._name = name
         self._chunk_characters = chunk_characters
@@ -60,6 +63,15 @@ class ScriptedModel:
         if isinstance(prompt, Chat):
             prompt = "".join(f"{message.role}: {message.text}\n" for message in prompt.messages) + prompt.prefill
         return [ord(character) for character in prompt] if isinstance(prompt, str) else list(prompt)
+
+    def read_chat_format(self) -> ChatFormat:
+        """The format it was given. Raises Unsupported without one."""
+        if self._chat_format is None:
+            raise Unsupported(f"{self._name} was given no chat format; send it conversations.")
+        return self._chat_format
+
+    def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
+        return [ord(character) for segment in segments for character in segment.text]
 
     async def close(self) -> None:
         pass

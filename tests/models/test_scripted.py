@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.errors import ModelError
+from etude.errors import ModelError, Unsupported
 from etude.messages import Chat, Chunk, Completion, FinishReason, Message, Role, Sampling, ToolCall
 from etude.models.model import Model, finish
 from etude.models.scripted import ScriptedModel
+from etude.prompts.chat_format import PLAIN_CHATML
 
 HELLO = Chat(messages=(Message(role=Role.USER, text="Hi"),), prefill="Sure")
 GREEDY = Sampling()
@@ -82,3 +83,10 @@ def test_a_stream_without_a_completion_is_our_own_slip() -> None:
 
     with pytest.raises(AssertionError, match="without a Completion"):
         asyncio.run(finish(cut()))
+
+
+def test_it_keeps_a_conversation_in_tokens_only_with_a_chat_format():
+    with pytest.raises(Unsupported, match="no chat format"):
+        ScriptedModel().read_chat_format()
+    model = ScriptedModel(chat_format=PLAIN_CHATML)
+    assert model.encode_segments(model.read_chat_format().closing) == [*map(ord, "<|im_end|>\n")]
