@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from etude.messages import Usage
 from etude.traces import StopReason, Turn
@@ -62,6 +63,21 @@ class Limits:
     def longest_result(self) -> int:
         """Characters; one result fills no more than about a fifth of the context."""
         return max(400, min(self.result_characters, int(self.context_tokens * 0.6)))
+
+
+@runtime_checkable
+class KnowsItsContext(Protocol):
+    """A model that says how many tokens it reads and writes at once."""
+
+    @property
+    def context_tokens(self) -> int: ...
+
+
+def fitted(limits: Limits, model: object) -> Limits:
+    """No more context than the model has, where it says."""
+    if not isinstance(model, KnowsItsContext):
+        return limits
+    return replace(limits, context_tokens=min(limits.context_tokens, model.context_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Never
 
 from etude.agent.attempt import Attempt, Halt
 from etude.agent.events import Nobody, Observer, Person, ignore
-from etude.agent.limits import Limits, OutOfTime, out_of_time
+from etude.agent.limits import Limits, OutOfTime, fitted, out_of_time
 from etude.agent.store import TraceStore, new_id
 from etude.agent.tool_choice import tools_for
 from etude.agent.toolbox import Tool, Toolbox
@@ -47,6 +47,7 @@ async def run(
     """
     toolbox = Toolbox(tools_for(workspace) if tools is None else tools)
     trace = _begun(task, model, toolbox, resume)
+    limits = fitted(limits, model)
     attempt = Attempt(trace, model, workspace, limits, toolbox, observer=observer, person=person, store=store)
     try:
         await attempt.begin(resume)

@@ -391,6 +391,21 @@ def test_a_long_run_is_compacted_and_goes_on() -> None:
         assert sum(len(message.text) for message in messages) < 20_000 * 4
 
 
+class Tiny(ScriptedModel):
+    """Says that its context is small."""
+
+    context_tokens = 8_000
+
+
+def test_a_model_that_knows_its_context_is_not_sent_more() -> None:
+    files = {f"f{number}.py": f"x{number} = 1\n" * 200 for number in range(20)}
+    model = Tiny([*(say("", ("read", {"path": name})) for name in files), FINISH])
+    trace = asyncio.run(run(TASK, model, MemoryWorkspace(files)))
+    assert trace.stop_reason is StopReason.FINISHED
+    assert {sampling.max_tokens for _, sampling, _ in model.asked} == {2_000}
+    assert any(turn.fresh_context for turn in trace.turns[1:])
+
+
 class Small(ScriptedModel):
     """Reads fewer characters than it is thought to."""
 
