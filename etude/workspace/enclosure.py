@@ -18,6 +18,21 @@ SYSTEM_NAMES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SECRET_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/machine-id")
 SECRET_FOLDERS = ("/etc/ssh", "/etc/ssl/private", "/etc/sudoers.d", "/etc/NetworkManager", "/etc/wireguard")
 
+KERNEL_FOLDERS = ("/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/driver", "/proc/acpi", "/proc/scsi")
+KERNEL_FILES = (
+    "/proc/sysrq-trigger",
+    "/proc/kcore",
+    "/proc/kmsg",
+    "/proc/mtrr",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/timer_list",
+    "/proc/kallsyms",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+)
+
 TOOLCHAINS = (
     ".pyenv",
     ".local/bin",
@@ -91,10 +106,20 @@ def _system() -> Iterator[str]:
 
 
 def _scratch(num_bytes: int) -> Iterator[str]:
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--proc", "/proc", "--dev", "/dev", *_guarded_proc())
     for place in ("/tmp", "/var/tmp", "/dev/shm"):
         yield from ("--size", str(num_bytes), "--tmpfs", place)
     yield from ("--tmpfs", "/run")
+
+
+def _guarded_proc() -> Iterator[str]:
+    """What a sandboxed root, who owns these files, could change the whole machine by, or look into it."""
+    for name in KERNEL_FOLDERS:
+        if Path(name).is_dir():
+            yield from ("--ro-bind", name, name)
+    for name in KERNEL_FILES:
+        if Path(name).exists():
+            yield from ("--ro-bind", "/dev/null", name)
 
 
 def _home() -> Iterator[str]:
