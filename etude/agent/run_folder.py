@@ -40,8 +40,8 @@ MAX_ATTEMPTS = 16
 # A statement of that length, escaped, and the options.
 MAX_JSON_BYTES = 2_000_000
 MAX_LOG_CHARACTERS = 2_000
-# Whoever looks whether a process lives holds the lock for microseconds.
-LOCK_SECONDS = 2.0
+# A process that has said its end still takes a moment to go; whoever looks whether one lives, microseconds.
+LOCK_SECONDS = 15.0
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 # Short enough to be typed, and to stand in a line of 80 columns beside a state and some words.

@@ -80,6 +80,8 @@ def resume(
 
 def _check_goes_on(folder: RunFolder, follow_up: str) -> None:
     summary = folder.summary()
+    if summary.state in ALIVE:
+        raise InputError(f"The run {folder.id} is still at work. Stop it first, or wait.")
     if summary.state is RunState.APPLIED:
         raise InputError(f"The run {folder.id} was applied, and its shadow is gone. Start a new one.")
     if summary.status.reason == StopReason.FINISHED and not follow_up:
@@ -112,6 +114,11 @@ async def events(name: str) -> AsyncGenerator[AgentEvent]:
     async with aclosing(run_events.follow(run_folder.find(name))) as followed:
         async for event in followed:
             yield event
+
+
+def folder() -> Path:
+    """Where runs are kept."""
+    return run_folder.runs_folder()
 
 
 def events_so_far(name: str) -> Iterator[AgentEvent]:
@@ -236,9 +243,9 @@ async def _recover(folder: RunFolder) -> None:
     """What a killed process left in its shadow, saved as it would have done."""
     if not folder.shadow.is_dir():
         return
-    from etude.workspace.shadow import ShadowSettings, open_shadow
+    from etude.workspace.shadow import open_shadow
 
     root = folder.summary().root
     with folder.held():
-        async with open_shadow(root, state=folder.shadow, settings=ShadowSettings(servers=False)) as shadow:
+        async with open_shadow(root, state=folder.shadow) as shadow:
             folder.write_changes(await shadow.changes())

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import msgspec
 
@@ -25,14 +27,18 @@ from etude.agent.store import TraceStore, load
 from etude.agent.tool_choice import tools_for
 from etude.assistant.apply.agent_edit import apply_with
 from etude.cli import _leaving_threads
-from etude.errors import TraceUnusable
+from etude.errors import ServerUnreachable, TraceUnusable
 from etude.models.model import Model
-from etude.models.opening import open_model
+from etude.models.opening import Choice, ServerChoice, choose, open_model
 from etude.server.unwaited import use_unwaited_threads
 from etude.tasks import Task
 from etude.traces import StopReason, Trace
 from etude.workspace.shadow import ShadowWorkspace, open_shadow
 from etude.workspace.workspace import ForkableWorkspace
+
+# Far hosts answer within one; the rest is for packets that are lost.
+CONNECT_SECONDS = 10.0
+PORTS = {"http": 80, "https": 443}
 
 
 def main(folder: str, lock: str) -> int:
@@ -62,6 +68,7 @@ class Working:
 async def _work(session: RunSession) -> None:
     """The model and the shadow are made at the same time; what was changed is saved before the shadow closes."""
     record, settings = session.record, agent_settings()
+    await _check_reachable(choose(record.options.model))
     opening = asyncio.create_task(asyncio.to_thread(open_model, record.options.model))
     try:
         state, how = session.folder.shadow, shadow_settings(session.root)
@@ -80,6 +87,22 @@ async def _work(session: RunSession) -> None:
             await (_attempts if record.options.best_of > 1 else _attempt)(working)
     finally:
         opening.cancel()
+
+
+async def _check_reachable(choice: Choice) -> None:
+    """A server that is not there at the very beginning is not waited for, as one is that goes away later."""
+    if not isinstance(choice, ServerChoice) or getproxies():
+        return
+    parts = urlsplit(choice.url)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or PORTS.get(parts.scheme, 80))
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ServerUnreachable(
+            f"Nothing answers at {choice.url} ({error or 'no answer'}). Start the server, or correct its address.",
+            url=choice.url,
+        ) from error
+    writer.close()
 
 
 @asynccontextmanager

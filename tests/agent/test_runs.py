@@ -215,9 +215,8 @@ asyncio.run(program["RunSession"](program["RunFolder"](Path(sys.argv[2]))).perfo
 """
 
 
-def test_a_run_at_work_is_neither_resumed_nor_landed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_at_work_is_neither_resumed_nor_landed(start: Start) -> None:
     async def scene() -> None:
-        monkeypatch.setattr("etude.agent.run_folder.LOCK_SECONDS", 0.05)
         run = start("hang")
         with pytest.raises(InputError, match="still at work"):
             runs.resume(run, program=PROGRAM)
