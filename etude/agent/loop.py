@@ -5,9 +5,11 @@ every turn, and everything the next turn sends is read from it. A run that goes 
 """
 
 import asyncio
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Never
 
 from etude.agent.attempt import Attempt, Halt
@@ -16,7 +18,7 @@ from etude.agent.limits import Limits, OutOfTime, fitted, out_of_time
 from etude.agent.store import TraceStore, new_id
 from etude.agent.tool_choice import tools_for
 from etude.agent.toolbox import Tool, Toolbox
-from etude.errors import ModelError, PromptTooLong, TraceUnusable
+from etude.errors import EtudeError, ModelError, PromptTooLong, TraceUnusable
 from etude.models.model import Model
 from etude.tasks import Task
 from etude.traces import StopReason, Trace
@@ -64,7 +66,15 @@ async def run(
     except ModelError as error:
         return await attempt.end(StopReason.MODEL_FAILED, str(error))
     except Exception as error:
-        return await attempt.end(StopReason.CRASHED, f"{type(error).__name__}: {error}")
+        return await attempt.end(StopReason.CRASHED, _described(error))
+
+
+def _described(error: Exception) -> str:
+    """A sentence where we foresaw it; else what to look for, since nobody sees the traceback of a saved run."""
+    if isinstance(error, EtudeError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 async def _turns(attempt: Attempt) -> Never:

@@ -412,6 +412,7 @@ class Small(ScriptedModel):
     def __init__(self, answers: Iterable[str | Completion], most: int) -> None:
         super().__init__(answers)
         self.most = most
+        self.num_refused = 0
 
     async def complete(
         self, prompt: Prompt, sampling: Sampling, *, draft: str | None = None
@@ -419,6 +420,7 @@ class Small(ScriptedModel):
         assert isinstance(prompt, Chat)
         length = sum(len(message.text) for message in prompt.messages)
         if length > self.most:
+            self.num_refused += 1
             raise PromptTooLong(f"{length} characters are more than {self.most}.")
         async for item in super().complete(prompt, sampling, draft=draft):
             yield item
@@ -429,7 +431,8 @@ def test_a_prompt_that_is_too_long_is_compacted_and_asked_again() -> None:
     model = Small([*(say("", ("read", {"path": name})) for name in files), FINISH], 20_000)
     trace = asyncio.run(run(TASK, model, MemoryWorkspace(files), Limits()))
     assert trace.stop_reason is StopReason.FINISHED
-    assert any(turn.fresh_context for turn in trace.turns[1:])
+    assert sum(turn.fresh_context for turn in trace.turns) > 2
+    assert model.num_refused == 1, "it is known from then on how much is too much"
 
 
 def test_a_context_that_holds_nothing_is_full() -> None:
@@ -498,7 +501,8 @@ def test_what_will_not_pass_is_not_asked_again(error: ModelError) -> None:
 def test_a_slip_of_ours_is_a_trace_that_was_saved(tmp_path: Path) -> None:
     model = Failing([READ], [ZeroDivisionError("oh")])
     trace = asyncio.run(run(TASK, model, MemoryWorkspace(FILES), store=TraceStore(tmp_path)))
-    assert (trace.stop_reason, trace.stop_message) == (StopReason.CRASHED, "ZeroDivisionError: oh")
+    assert trace.stop_reason is StopReason.CRASHED
+    assert trace.stop_message.startswith("ZeroDivisionError: oh (test_loop.py, line ")
     assert load(tmp_path) == trace
 
 
@@ -520,7 +524,7 @@ def test_a_trace_that_cannot_be_saved_ends_the_run_and_is_given_back(tmp_path: P
             raise FileNotWritable("No room.")
 
     trace, _ = attempt([READ, READ, FINISH], store=Full(tmp_path))
-    assert (trace.stop_reason, trace.stop_message) == (StopReason.CRASHED, "FileNotWritable: No room.")
+    assert (trace.stop_reason, trace.stop_message) == (StopReason.CRASHED, "No room.")
     assert len(trace.turns) == 1
 
 
@@ -563,6 +567,13 @@ def test_new_and_gone_diagnostics_are_told_once() -> None:
     assert "division by zero" in sent_to(model, 2)[-1].text
     changes = [event for event in seen if isinstance(event, DiagnosticsChanged)]
     assert [len(event.appeared) for event in changes] == [1, 2, 0]
+
+
+def test_the_same_mistake_a_second_time_is_new() -> None:
+    texts = ["x = 1 / 0\n", "x = 1 / 0\n" * 2]
+    answers = [*(say("", ("write", {"path": "a.py", "text": text})) for text in texts), FINISH]
+    trace, _ = attempt(answers, MemoryWorkspace(FILES, check=_divisions))
+    assert [note.count("division by zero") for turn in trace.turns for note in turn.notes] == [1, 1]
 
 
 class Followable(MemoryWorkspace):
