@@ -33,6 +33,7 @@ from etude.server.agent_wire import (
     LandedFile,
     ListRuns,
     ReadChanges,
+    ResumeRun,
     Runs,
     RunShown,
     RunStarted,
@@ -133,6 +134,8 @@ class AgentSocket:
                 await self._runs.answer(asked.run, asked.question, asked.text)
             case StopRun():
                 await self._runs.stop(asked.run)
+            case ResumeRun():
+                await self._runs.resume(asked.run, asked.follow_up.strip())
             case DiscardRun():
                 await self._runs.discard(asked.run)
             case ReadChanges():
@@ -185,7 +188,7 @@ class AgentSocket:
     async def _watch_runs(self) -> None:
         sent: Sequence[RunShown] | None = None
         while True:
-            with suppress(EtudeError, OSError):
+            with suppress(EtudeError), boundary("Listing the runs"):
                 runs = _shown_runs(await self._runs.runs(self._root))
                 if runs != sent:
                     self._outbox.put_runs(Runs(id="", runs=runs))

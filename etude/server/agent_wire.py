@@ -57,6 +57,15 @@ class StopRun(Wire, frozen=True, tag="stop"):
     run: RunId
 
 
+class ResumeRun(Wire, frozen=True, tag="resume"):
+    """Let a run that has ended go on; its events begin anew then."""
+
+    id: RequestId
+    run: RunId
+    follow_up: Annotated[str, msgspec.Meta(max_length=MAX_STATEMENT_CHARACTERS)] = ""
+    """What else is to be done; a run that finished needs it."""
+
+
 class ReadChanges(Wire, frozen=True, tag="changes"):
     id: RequestId
     run: RunId
@@ -90,7 +99,16 @@ class DiscardRun(Wire, frozen=True, tag="discard"):
 
 
 FromAgentPanel = (
-    StartRun | ListRuns | AttachRun | AnswerQuestion | StopRun | ReadChanges | LandChanges | UndoLanding | DiscardRun
+    StartRun
+    | ListRuns
+    | AttachRun
+    | AnswerQuestion
+    | StopRun
+    | ResumeRun
+    | ReadChanges
+    | LandChanges
+    | UndoLanding
+    | DiscardRun
 )
 
 

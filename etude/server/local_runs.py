@@ -4,7 +4,7 @@ What waits for the disk waits in a thread.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -17,10 +17,13 @@ from etude.workspace.workspace import FileChange
 
 
 class LocalRuns:
-    """AgentRuns on this machine."""
+    """AgentRuns on this machine; `program` is what a run's process is."""
+
+    def __init__(self, program: Sequence[str] = runs.PROGRAM) -> None:
+        self._program = program
 
     async def start(self, root: Path, statement: str, options: RunOptions) -> str:
-        return await asyncio.to_thread(runs.start, root, statement, options=options)
+        return await asyncio.to_thread(runs.start, root, statement, options=options, program=self._program)
 
     async def runs(self, root: Path) -> list[RunSummary]:
         return await asyncio.to_thread(runs.runs, root)
@@ -35,6 +38,9 @@ class LocalRuns:
 
     async def stop(self, run: str) -> None:
         await runs.stop(run)
+
+    async def resume(self, run: str, follow_up: str) -> None:
+        await asyncio.to_thread(runs.resume, run, follow_up, program=self._program)
 
     async def changes(self, run: str) -> list[FileChange]:
         return await runs.changes(run)

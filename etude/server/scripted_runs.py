@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etude.agent import landing
-from etude.agent.events import AgentEvent, QuestionAnswered, QuestionAsked, Started, Stopped
+from etude.agent.events import AgentEvent, Notice, QuestionAnswered, QuestionAsked, Started, Stopped
 from etude.agent.run_values import ALIVE, OpenQuestion, RunOptions, RunState, RunStatus, RunSummary
 from etude.errors import InputError, RunUnknown
 from etude.server.agent_runs import Accepted
@@ -88,6 +88,15 @@ class ScriptedRuns:
         found.playing.cancel()
         await asyncio.gather(found.playing, return_exceptions=True)
         await self._end(found, StopReason.STOPPED, "You stopped it.")
+
+    async def resume(self, run: str, follow_up: str) -> None:
+        found = self._find(run)
+        if found.state is not RunState.STOPPED:
+            raise InputError("Only a run that has ended, and was not applied, can go on.")
+        found.events.pop()
+        found.statement, found.state = follow_up or found.statement, RunState.RUNNING
+        await _say(found, Notice(text="The run goes on."))
+        found.playing = asyncio.create_task(self._play(found))
 
     async def changes(self, run: str) -> list[FileChange]:
         self._find(run)

@@ -171,6 +171,18 @@ def test_stop_ends_the_run_and_the_list_keeps_it(start_etude, open_page):
     expect(page.locator(".agent-runs")).to_contain_text("No run yet")
 
 
+def test_a_run_that_was_stopped_goes_on_with_something_else(start_etude, open_page):
+    page = open_page(start_etude(FILES))
+    start(page, "endless")
+    expect(call(page, "$ make watch")).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("textbox", name="What else the agent should do").fill("Add a discount instead.")
+    page.keyboard.press("Enter")
+    expect(page.locator(".step-notice")).to_contain_text("The run goes on.")
+    expect(question(page)).to_be_visible()
+    expect(page.locator(".agent-state")).to_have_text("Waits for your answer")
+
+
 def test_a_page_that_is_opened_anew_finds_the_run_and_its_question(start_etude, open_page):
     page = open_page(start_etude(FILES))
     start(page, "Add a discount.")

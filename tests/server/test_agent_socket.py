@@ -138,6 +138,17 @@ def test_stop_ends_a_run_that_would_go_on(open_panel):
     assert panel.until("stopped")[-1]["reason"] == "stopped"
 
 
+def test_a_run_that_has_ended_goes_on_with_what_else_is_to_be_done(open_panel):
+    panel = open_panel()
+    run = panel.finished("first this")
+    assert panel.ask("resume", run=run, followUp="then that")["type"] == "done"
+    panel.ask("attach", run=run)
+    events = panel.until("stopped")
+    assert [event["text"] for event in events if event["event"] == "text"] == ["first this", "then that"]
+    panel.start("endless")
+    assert panel.ask("resume", run="run-2")["error"] == "InputError"
+
+
 def test_a_page_that_comes_back_gets_what_it_missed_and_no_more(open_panel):
     panel = open_panel()
     run = panel.start("ask me")

@@ -73,6 +73,10 @@ export class AgentPanel {
       back: () => this.goHome(),
       review: (id) => void this.changes.open(id),
       discard: (id) => this.askToDiscard(id),
+      resumed: (id) => {
+        this.changes.close();
+        this.watch(id);
+      },
       complain: (error) => this.bench.complain(error),
     });
     this.run.changed.listen(() => this.said());

@@ -99,7 +99,8 @@ export class AgentSteps {
 function noticeOf(item: NoticeItem): HTMLElement {
   if (item.kind === "answer") return h("div", { class: "step-answer" }, h("span", { class: "step-who" }, "You"), h("p", {}, item.text));
   if (item.kind === "end") return h("div", { class: "step-end" }, item.text);
-  return h("div", { class: "step-notice" }, item.text);
+  // Several lines are a table, such as that of several attempts.
+  return h("div", { class: item.text.includes("\n") ? "step-notice is-table" : "step-notice" }, plain(item.text));
 }
 
 /** The body is filled when it is opened, and only then. */

@@ -20,6 +20,7 @@ export interface ViewActions {
   back: () => void;
   review: (run: string) => void;
   discard: (run: string) => void;
+  resumed: (run: string) => void;
   complain: (error: unknown) => void;
 }
 
@@ -186,8 +187,9 @@ export class AgentView {
 
   private renderOutcome(): void {
     const { state, reason, message } = this.shown;
-    const changed = this.run.stopped?.changed.length ?? 0;
-    this.once("outcome", [state, reason, message, changed, this.run.stopped !== null].join("\n"), () => {
+    const listed = this.link.runs.find((run) => run.run === this.run.id);
+    const changed = Math.max(this.run.stopped?.changed.length ?? 0, listed?.numChanged ?? 0);
+    this.once("outcome", [state, reason, message, changed, this.run.stopped?.check, this.run.stopped !== null].join("\n"), () => {
       this.outcome.hidden = false;
       fill(this.outcome, ...(this.isAlive ? this.aliveParts() : this.endedParts(message, changed)));
     });
@@ -201,11 +203,30 @@ export class AgentView {
     const { state } = this.shown;
     const nothing = changed === 0 && state !== "crashed" && this.run.stopped !== null;
     const review = h("button", { type: "button", class: "apply-button", onclick: () => this.act.review(this.run.id) }, state === "applied" ? "Show changes" : changed > 0 ? `Review ${plural(changed, "changed file")}` : "Review changes");
+    const { check } = this.run.stopped ?? { check: "" };
     return [
       message && h("p", { class: "outcome-message" }, message),
+      check && h("p", { class: `outcome-check is-${check}` }, icon(check === "passes" ? "check" : "alert"), `The command that tells when it is done ${check === "passes" ? "succeeds" : "fails"}.`),
       nothing && h("p", { class: "outcome-message" }, "The agent changed no file."),
+      state === "stopped" || state === "crashed" ? this.followUp() : null,
       h("div", { class: "outcome-actions" }, h("button", { type: "button", class: "quiet", onclick: () => this.act.discard(this.run.id) }, "Discard the run"), !nothing && review),
     ];
+  }
+
+  /** A run that has ended goes on, with what else is to be done. */
+  private followUp(): HTMLElement {
+    const field = h("input", { type: "text", class: "agent-check follow-up-text", placeholder: "Say what else to do", "aria-label": "What else the agent should do", autocomplete: "off" });
+    const button = h("button", { type: "submit", class: "quiet" }, "Go on");
+    const onsubmit = (event: SubmitEvent) => {
+      event.preventDefault();
+      button.disabled = true;
+      this.link
+        .ask({ type: "resume", run: this.run.id, followUp: field.value })
+        .then(() => this.act.resumed(this.run.id))
+        .catch((error: unknown) => this.act.complain(error))
+        .finally(() => (button.disabled = false));
+    };
+    return h("form", { class: "follow-up", onsubmit }, field, button);
   }
 
   // Acting.

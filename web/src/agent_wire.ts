@@ -37,6 +37,13 @@ export interface StopRun {
   run: string;
 }
 
+export interface ResumeRun {
+  type: "resume";
+  id: string;
+  run: string;
+  followUp: string;
+}
+
 export interface ReadChanges {
   type: "changes";
   id: string;
@@ -74,6 +81,7 @@ export type FromAgentPanel =
   | AttachRun
   | AnswerQuestion
   | StopRun
+  | ResumeRun
   | ReadChanges
   | LandChanges
   | UndoLanding
@@ -263,6 +271,7 @@ export interface Stopped {
   message: string;
   answer: string;
   changed: string[];
+  check: string;
 }
 
 export type AgentEvent =
