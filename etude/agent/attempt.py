@@ -52,7 +52,7 @@ class _Watcher:
 
 
 class Attempt:
-    """One run, from `begin` over the stages of many turns to `end`."""
+    """One run, from `begin` over the stages of many turns to `end`. Making it raises what `TraceStore.begin` raises."""
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class Attempt:
         self._observer = observer = _Watcher(observer)
         self._store = store
         self._not_saved: EtudeError | None = None
+        if store:
+            store.begin(self._head)
         records = Records(store.folder / "records" if store else None)
         self._tool_context = ToolContext(
             workspace=workspace,
@@ -92,8 +94,6 @@ class Attempt:
 
     async def begin(self, resume: Trace | None) -> None:
         """Say what is done, and put the first message together."""
-        if self._store:
-            self._store.begin(self._head)
         self._observer(
             Started(
                 run=self._head.id,

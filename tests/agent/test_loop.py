@@ -528,6 +528,13 @@ def test_a_trace_that_cannot_be_saved_ends_the_run_and_is_given_back(tmp_path: P
     assert len(trace.turns) == 1
 
 
+def test_the_folder_of_another_run_is_left_as_it_is(tmp_path: Path) -> None:
+    first, _ = attempt([READ, FINISH], store=TraceStore(tmp_path))
+    with pytest.raises(TraceUnusable, match="empty folder"):
+        attempt([READ, FINISH], store=TraceStore(tmp_path))
+    assert load(tmp_path) == first
+
+
 # What surrounds the calls.
 
 
