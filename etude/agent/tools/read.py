@@ -13,7 +13,7 @@ MAX_LINES = 600
 MAX_LINE_CHARACTERS = 1_000
 MAX_RECORD_LINES = 400
 
-_RECORD = re.compile(r"[a-z]+:\d+")
+_RECORD = re.compile(r"[a-z][a-z0-9_]*:\d+(?:-\d+)?")
 
 
 class ReadArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
