@@ -256,25 +256,31 @@ def _has_record(folder: RunFolder) -> bool:
     return True
 
 
-def make(root: Path, statement: str, options: RunOptions) -> RunFolder:
-    """A new folder, with what was asked. Raises InputError."""
+@contextmanager
+def made(root: Path, statement: str, options: RunOptions) -> Generator[tuple[RunFolder, int]]:
+    """A new folder with what was asked, and its lock, so that it never seems dead; gone again if the block fails.
+
+    Raises InputError.
+    """
     check_request(root, statement, options)
     folder = _new_folder(statement)
-    # Whoever attaches before the process writes its first event reads an empty file.
-    folder.events.touch(mode=0o600)
+    try:
+        with folder.held() as lock:
+            # Whoever attaches before the process writes its first event reads an empty file.
+            folder.events.touch(mode=0o600)
+            folder.write_status(RunStatus())
+            # Last: without it the folder is not listed.
+            folder.write_record(_new_record(folder.id, root, statement, options))
+            yield folder, lock
+    except BaseException:
+        folder.erase()
+        raise
+
+
+def _new_record(name: str, root: Path, statement: str, options: RunOptions) -> RunRecord:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    folder.write_status(RunStatus())
-    # Last: without it the folder is not listed.
-    folder.write_record(
-        RunRecord(
-            id=folder.id,
-            root=os.fsencode(root.resolve()),
-            statement=statement,
-            options=options,
-            started_at=now,
-        )
-    )
-    return folder
+    place = os.fsencode(root.resolve())
+    return RunRecord(id=name, root=place, statement=statement, options=options, started_at=now)
 
 
 def check_request(root: Path, statement: str, options: RunOptions) -> None:

@@ -49,7 +49,8 @@ class RunSession:
         self.person: Person = _Attended(self)
         self.task: asyncio.Task[None] | None = None
         self._log = EventLog(folder)
-        self._status = RunStatus()
+        before = folder.status()
+        self._status = RunStatus(model=before.model, num_turns=before.num_turns, cost=before.cost)
         self._stopped: Stopped | None = None
         self._workspace: Checkpointed | None = None
         self._changes: list[FileChange] | None = None

@@ -52,8 +52,8 @@ _LOOK_SECONDS = 0.02
 
 def start(root: Path, statement: str, *, options: RunOptions = DEFAULTS, program: Sequence[str] = PROGRAM) -> str:
     """Begin a run and return its id, before its process has done anything. Raises InputError."""
-    folder = run_folder.make(root, statement, options)
-    _spawn(folder, program)
+    with run_folder.made(root, statement, options) as (folder, lock):
+        _spawn(folder, program, lock)
     return folder.id
 
 
@@ -67,14 +67,16 @@ def resume(
     folder = run_folder.find(name)
     record = folder.record()
     _check_goes_on(folder, follow_up)
-    with folder.held():
+    with folder.held() as lock:
         follow_up = follow_up or record.follow_up
         folder.write_record(msgspec.structs.replace(record, options=options or record.options, follow_up=follow_up))
         log = EventLog(folder)
         # The last event is then not Stopped, so whoever attaches now waits for the process.
         log.append(Notice(text="The run goes on."))
         log.close()
-    _spawn(folder, program)
+        # What the ended process said of itself no longer holds.
+        folder.write_status(msgspec.structs.replace(folder.status(), state=RunState.STARTING, question=None))
+        _spawn(folder, program, lock)
     return folder.id
 
 
@@ -151,7 +153,8 @@ async def changes(name: str) -> list[FileChange]:
         with suppress(InputError):
             await run_control.order(folder, Request(order=Order.SAVE))
         state = folder.summary().state
-    if state is RunState.CRASHED:
+    # A full disk, too, may have kept a run from saving.
+    if state is RunState.CRASHED or folder.changes() is None:
         await _recover(folder)
     return folder.changes() or []
 
@@ -187,9 +190,9 @@ async def discard(name: str) -> None:
 # Processes.
 
 
-def _spawn(folder: RunFolder, program: Sequence[str]) -> None:
+def _spawn(folder: RunFolder, program: Sequence[str], lock: int) -> None:
     """A process without our terminal and in its own session, holding the lock from its first moment."""
-    with folder.held() as lock, folder.log.open("ab") as log:
+    with folder.log.open("ab") as log:
         try:
             process = subprocess.Popen(
                 [*program, str(folder.path), str(lock)],
@@ -202,7 +205,6 @@ def _spawn(folder: RunFolder, program: Sequence[str]) -> None:
                 start_new_session=True,
             )
         except OSError as error:
-            folder.erase()
             raise InputError(f"{program[0]} cannot be started: {error.strerror}.") from error
         folder.write_pid(process.pid)
     # Someone must take note of its end, or it stays in the list of processes as long as we live.

@@ -127,7 +127,7 @@ class RunView:
     # Events.
 
     def _started(self, event: Started) -> None:
-        self._line(f"{event.run} · {event.model}", "bold")
+        self._line(f"{event.run} · {event.model or 'the model of the server'}", "bold")
 
     def _turn_started(self, event: TurnStarted) -> None:
         self._turn, self._since = event.number, self._now()

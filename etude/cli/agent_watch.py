@@ -11,10 +11,10 @@ from rich.console import Console
 
 from etude.agent import runs
 from etude.agent.events import AgentEvent, QuestionAnswered, QuestionAsked, Stopped
-from etude.agent.run_values import encoded
+from etude.agent.run_values import RunStatus, encoded
 from etude.cli.agent_review import print_files, reviewed
 from etude.cli.agent_view import RunView, silenced
-from etude.cli.terminal import console_for, visible
+from etude.cli.terminal import console_for, counted, visible
 from etude.errors import EtudeError, InputError
 from etude.traces import StopReason
 from etude.workspace.workspace import FileChange
@@ -48,7 +48,7 @@ async def watch(run: str, *, as_json: bool, asks: bool, owns: bool) -> Watched:
     with suppress(EtudeError):
         watched.changes = await runs.changes(run)
     if view:
-        print_end(console, watched.stopped, watched.changes)
+        print_end(console, watched.stopped, watched.changes, runs.find(run).status)
     return watched
 
 
@@ -59,7 +59,7 @@ def replay(run: str) -> None:
     for event in runs.events_so_far(run):
         view.show(event)
         if isinstance(event, Stopped):
-            print_end(console, event, [])
+            print_end(console, event, [], None)
     if tail := runs.log_of(run):
         print(visible_lines(tail), file=sys.stderr)
 
@@ -73,7 +73,7 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.splitlines()))
 
 
-def print_end(console: Console, stopped: Stopped, changes: list[FileChange]) -> None:
+def print_end(console: Console, stopped: Stopped, changes: list[FileChange], status: RunStatus | None) -> None:
     """Why it ended, what it says, what is different now."""
     is_done = stopped.reason == StopReason.FINISHED
     console.print()
@@ -83,6 +83,9 @@ def print_end(console: Console, stopped: Stopped, changes: list[FileChange]) -> 
     for text in (stopped.message, stopped.answer):
         for line in text.splitlines():
             console.print(visible(line), soft_wrap=not console.is_terminal)
+    if status and status.num_turns:
+        cost = f", {status.cost:.2f}" if status.cost else ""
+        console.print(f"{counted(status.num_turns, 'turn')}{cost}", style="dim")
     if files := reviewed(changes):
         console.print()
         print_files(console, files)
