@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -77,6 +77,16 @@ class Folder:
     def read_text(self, path: str, *, max_bytes: int = MAX_BYTES) -> str:
         """The text of a file, line endings and byte order mark untouched. Raises FileUnusable, OutsideRoot."""
         return decoded(path, self.read_bytes(path, max_bytes=max_bytes))
+
+    def read_texts(self, paths: Sequence[str], *, max_bytes: int = MAX_BYTES) -> list[str | None]:
+        """The text of each; None for what is no text, or cannot be read."""
+        texts: list[str | None] = []
+        for path in paths:
+            try:
+                texts.append(self.read_text(path, max_bytes=max_bytes))
+            except (FileUnusable, OutsideRoot):
+                texts.append(None)
+        return texts
 
     def write_bytes(self, path: str, data: bytes, *, mode: int | None = None) -> None:
         """Replace or create the file at one stroke, with its folders. Raises FileNotWritable, OutsideRoot.

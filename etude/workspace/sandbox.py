@@ -42,6 +42,9 @@ class Sandbox:
     async def read(self, path: str) -> str:
         return await asyncio.to_thread(self._folder.read_text, path)
 
+    async def read_many(self, paths: Sequence[str]) -> Sequence[str | None]:
+        return await asyncio.to_thread(self._folder.read_texts, paths)
+
     async def exists(self, path: str) -> bool:
         return await asyncio.to_thread(self._folder.status, path) is not None
 

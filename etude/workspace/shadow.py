@@ -142,6 +142,9 @@ class ShadowWorkspace:
             self._remembered.pop(next(iter(self._remembered)))
         return text
 
+    async def read_many(self, paths: Sequence[str]) -> Sequence[str | None]:
+        return await self._in_thread(self._tree.folder.read_texts, paths)
+
     async def write(self, path: str, text: str | None) -> None:
         written = await self._in_thread(self._write, path, text)
         await self._servers.changed([written])
