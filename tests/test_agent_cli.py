@@ -140,7 +140,7 @@ def test_a_crash_is_told_with_the_way_on(begin: Begin, tree: Path) -> None:
     done = etude("agent", "attach", run, cwd=tree)
     assert done.returncode == 2
     assert f"etude agent resume {run}" in done.stdout
-    assert "crashed" in etude("agent", "status", cwd=tree).stdout
+    assert "its process is gone; resume, apply or discard it" in etude("agent", "status", cwd=tree).stdout
     assert "the last words" in etude("agent", "log", run, cwd=tree).stderr
 
 

@@ -45,6 +45,9 @@ DEFAULTS = RunOptions()
 # Settings that may hold relative paths; the process starts elsewhere.
 _PATH_VARIABLES = ("ETUDE_CONFIG", "ETUDE_CACHE", "ETUDE_STATE")
 
+# Outcomes of a landing that leave nothing of a file to be done.
+_THERE = ("clean", "merged", "same", "left_out")
+
 # An orderly end saves the changes and closes language servers.
 STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
@@ -84,7 +87,7 @@ def _check_goes_on(folder: RunFolder, follow_up: str) -> None:
     summary = folder.summary()
     if summary.state in ALIVE:
         raise InputError(f"The run {folder.id} is still at work. Stop it first, or wait.")
-    if summary.state is RunState.APPLIED:
+    if folder.trace.is_dir() and not folder.shadow.is_dir():
         raise InputError(f"The run {folder.id} was applied, and its shadow is gone. Start a new one.")
     if summary.status.reason == StopReason.FINISHED and not follow_up:
         raise InputError(f'The run {folder.id} is finished. Say what else to do: etude agent resume {folder.id} "…"')
@@ -162,7 +165,7 @@ async def changes(name: str) -> list[FileChange]:
 async def land(name: str, accepted: Mapping[str, Collection[int]] | None = None) -> "LandingReport":
     """Put the changes of an ended run into the live tree, three-way: all, or some hunks of some files.
 
-    Its shadow is no longer needed then; what it had changed stays on record until the run is discarded.
+    Once all is there, its shadow is not needed; what it had changed stays on record until the run is discarded.
     """
     folder = run_folder.find(name)
     summary = folder.summary()
@@ -175,8 +178,20 @@ async def land(name: str, accepted: Mapping[str, Collection[int]] | None = None)
         report = await landing.land(found, summary.root, accepted=accepted)
         if report.written:
             folder.write_status(msgspec.structs.replace(folder.status(), state=RunState.APPLIED))
+        if accepted is None and all(file.outcome in _THERE for file in report.files):
             await asyncio.to_thread(erase_tree, folder.shadow)
     return report
+
+
+async def undo(name: str, report: "LandingReport") -> "LandingReport":
+    """Take a landing back; files that were changed since stay, and are told as conflicts."""
+    from etude.agent import landing
+
+    folder = run_folder.find(name)
+    with folder.held():
+        undone = await landing.undo(report)
+        folder.write_status(msgspec.structs.replace(folder.status(), state=RunState.STOPPED))
+    return undone
 
 
 async def discard(name: str) -> None:

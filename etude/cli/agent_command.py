@@ -258,6 +258,8 @@ def _note(one: RunSummary) -> str:
         return f"asks: {_first_line(one.status.question.text)}"
     if one.state in ALIVE:
         return f"turn {one.status.num_turns}, {_ago(one.started_at)}"
+    if one.state is RunState.CRASHED:
+        return "its process is gone; resume, apply or discard it"
     said = one.status.answer or one.status.message
     changed = len(one.status.changed)
     parts = [counted(changed, "file") + " changed" if changed else "", _first_line(said)]

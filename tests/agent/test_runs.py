@@ -380,3 +380,28 @@ def test_nonsense_over_the_socket_is_answered(start: Start) -> None:
         assert (await runs.stop(run)).status.reason == "stopped"
 
     asyncio.run(scene())
+
+
+def test_a_landing_can_be_taken_back(start: Start, tmp_path: Path) -> None:
+    async def scene() -> None:
+        run = start("finish")
+        await everything(run)
+        (tmp_path / "tree" / "pay.py").write_bytes(b"old\n")
+        report = await runs.land(run, {"pay.py": [0]})
+        assert (tmp_path / "tree" / "pay.py").read_bytes() == b"new\n"
+        assert runs.find(run).state is RunState.APPLIED
+        await runs.undo(run, report)
+        assert (tmp_path / "tree" / "pay.py").read_bytes() == b"old\n"
+        assert runs.find(run).state is RunState.STOPPED
+
+    asyncio.run(scene())
+
+
+def test_a_landing_that_writes_nothing_is_none(start: Start) -> None:
+    async def scene() -> None:
+        run = start("finish")
+        await everything(run)
+        assert (await runs.land(run, {})).written == ()
+        assert runs.find(run).state is RunState.STOPPED
+
+    asyncio.run(scene())
