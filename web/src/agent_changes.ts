@@ -237,7 +237,7 @@ export class AgentChanges {
     const apply = h("button", { type: "button", class: "bar-button bar-save", disabled: accepted === 0 || this.busy || this.isLanded, onclick: () => void this.land() }, name);
     const move = (action: "next" | "previous") => () => this.key(action);
     return [
-      h("span", { class: "review-count", "aria-live": "polite" }, `${accepted} accepted · ${count("reject")} rejected · ${count("open")} undecided`),
+      h("span", { class: "review-count", "aria-live": "polite" }, `${accepted} accepted · ${count("reject")} rejected · ${count("open")} left`),
       h("button", { type: "button", class: "bar-button bar-previous-change", title: "Previous change (Alt+K)", "aria-label": "Previous change", onclick: move("previous") }, icon("up")),
       h("button", { type: "button", class: "bar-button bar-next-change", title: "Next change (Alt+J)", "aria-label": "Next change", onclick: move("next") }, icon("down")),
       h("span", { class: "top-gap" }),

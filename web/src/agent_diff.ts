@@ -83,7 +83,7 @@ export class AgentDiff {
     const at = currentIndex(this.view.state);
     if (!all[at] || !this.mayDecide()) return;
     this.set(all[at], decision);
-    const next = all.slice(at + 1).find((chunk) => this.decidedOf(chunk) === "open");
+    const next = [...all.slice(at + 1), ...all.slice(0, at)].find((chunk) => this.decidedOf(chunk) === "open");
     if (next) goTo(this.view, next);
   }
 

@@ -18,8 +18,8 @@ import type {
 const MAX_TEXT = 60_000;
 // Calls before that lose what they said at length; their line stays.
 const MAX_ITEMS_WITH_DETAILS = 1_000;
-const MAX_LINES = 2_000;
-const MAX_LINE_CHARACTERS = 4_000;
+const MAX_LINES = 1_000;
+const MAX_LINE_CHARACTERS = 2_000;
 const MAX_COMMANDS = 30;
 // Of a command that is not the last one any more.
 const MAX_OLD_LINES = 150;

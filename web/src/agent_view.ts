@@ -129,7 +129,8 @@ export class AgentView {
   private renderMeta(): void {
     const { model } = this.run.started ?? { model: "" };
     const parts = [model, this.run.turn > 0 && plural(this.run.turn, "turn"), this.elapsed()];
-    if (this.run.contextTokens > 0) parts.push(`${tokens(this.run.contextTokens)} in context`, `${tokens(this.run.generatedTokens)} written`);
+    if (this.run.contextTokens > 0) parts.push(`${tokens(this.run.contextTokens)} in context`);
+    if (this.run.generatedTokens > 0) parts.push(`${thousands(this.run.generatedTokens)} written`);
     if (this.run.cost > 0) parts.push(this.run.cost < 0.01 ? "< 0.01 cost" : `${this.run.cost.toFixed(2)} cost`);
     const text = parts.filter(Boolean).join(" · ");
     const { state, reason } = this.shown;
@@ -297,7 +298,11 @@ function diagnosticList(title: string, tone: string, lines: readonly string[]): 
 }
 
 function tokens(count: number): string {
-  return count < 1000 ? `${count} tokens` : `${(count / 1000).toFixed(count < 10_000 ? 1 : 0)}k tokens`;
+  return `${thousands(count)} tokens`;
+}
+
+function thousands(count: number): string {
+  return count < 1000 ? String(count) : `${(count / 1000).toFixed(count < 10_000 ? 1 : 0)}k`;
 }
 
 function duration(total: number): string {
