@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -604,6 +605,31 @@ def test_doctor_names_the_missing_model_and_the_way_to_get_it(empty_cache: Path)
     assert "cannot be used yet: model." in done.stdout
     assert "etude models fetch smollm2-135m" in " ".join(done.stdout.split())
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("lacking", ["bwrap", "unshare"])
+def test_doctor_says_that_the_agent_does_not_start_without_isolation(tmp_path: Path, lacking: str) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in {"bwrap", "unshare", "mount", "cat", "cp", "sh", "nsenter", "git"} - {lacking}:
+        if found := shutil.which(name):
+            (programs / name).symlink_to(found)
+    env = {"ETUDE_CONFIG": os.devnull, "PATH": str(programs), "ETUDE_STATE": str(tmp_path / "state")}
+    done = etude("doctor", env=env | {"ETUDE_MODEL_URL": "http://127.0.0.1:9/v1"})
+    assert done.returncode == 0, "the rest of etude can be used"
+    assert re.search(r"can be used, without its agent: .*(isolation|shadow)\.", done.stdout)
+    assert "no agent  " in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert list((tmp_path / "state").rglob("*trial*")) == []
+
+
+def test_doctor_tells_which_mechanism_the_settings_want(tmp_path: Path) -> None:
+    (tmp_path / "etude.toml").write_text('[shadow]\nmechanism = "magic"\n', "utf-8")
+    env = {"ETUDE_CONFIG": str(tmp_path / "etude.toml"), "ETUDE_STATE": str(tmp_path / "state")}
+    done = etude("doctor", env=env)
+    assert "magic does not work here" in done.stdout
+    (tmp_path / "etude.toml").write_text('[shadow]\nmechanism = "copy"\n', "utf-8")
+    assert "by copy, as the settings say" in etude("doctor", env=env).stdout
 
 
 @pytest.mark.embedded

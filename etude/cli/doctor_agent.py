@@ -15,28 +15,48 @@ from etude.agent.settings import agent_settings, limits_for
 from etude.cli.finding import Finding, no_agent, note, ok
 from etude.cli.terminal import counted, megabytes
 from etude.errors import EtudeError
+from etude.models.opening import settings_file, settings_table
 from etude.workspace.mounts import Mechanism, mechanisms
 
 # A tree of fifty thousand files has some ten thousand folders, and each shadow watches all of them.
 ENOUGH_WATCHES = 65_536
 ENOUGH_WATCHERS = 128
+MAX_PROBLEM_CHARACTERS = 130
 SERVERS = ("ty", "ruff")
 OTHER_SERVERS = ("basedpyright-langserver", "typescript-language-server", "gopls", "rust-analyzer", "clangd")
 
 
 def _shadow() -> Finding:
     try:
+        wanted = settings_table("shadow").get("mechanism")
         tried = mechanisms(runs_folder().parent)
     except (EtudeError, OSError) as error:
         return no_agent("shadow", "cannot be tried", str(error))
-    # A copy of everything is no shadow that is made silently.
-    working = [mechanism for mechanism, problem in tried if problem is None and mechanism is not Mechanism.COPY]
-    problems = [f"{mechanism}: {problem}" for mechanism, problem in tried if problem]
-    if not working:
-        way_out = 'Or copy the tree each time: mechanism = "copy" under [shadow] in etude.toml.'
-        return no_agent("shadow", "no copy-on-write mechanism works here", "\n".join([*problems, way_out]))
-    others = f", also {', '.join(working[1:])}" if working[1:] else ""
-    return ok("shadow", f"by {working[0]}{others}")
+    working = [mechanism for mechanism, problem in tried if problem is None]
+    if wanted is not None:
+        return _wanted_shadow(str(wanted), working)
+    # A copy of everything is never made without being asked for.
+    quick = [mechanism for mechanism in working if mechanism is not Mechanism.COPY]
+    if not quick:
+        problems = [_short(f"{mechanism}: {problem}") for mechanism, problem in tried if problem]
+        ask = 'Copying works: mechanism = "copy" under [shadow] in etude.toml.' if working else ""
+        return no_agent("shadow", "no copy-on-write mechanism works here", "\n".join(filter(None, [*problems, ask])))
+    others = f", also {', '.join(quick[1:])}" if quick[1:] else ""
+    return ok("shadow", f"by {quick[0]}{others}")
+
+
+def _wanted_shadow(wanted: str, working: list[Mechanism]) -> Finding:
+    if wanted in working:
+        return ok("shadow", f"by {wanted}, as the settings say")
+    way_out = (
+        f"Take mechanism = {wanted!r} out of [shadow] in {settings_file()}; what works: {', '.join(working) or '-'}"
+    )
+    return no_agent("shadow", f"{wanted} does not work here", way_out)
+
+
+def _short(text: str) -> str:
+    """The end says what the system had against it."""
+    return text if len(text) <= MAX_PROBLEM_CHARACTERS else f"{text[:40]}… {text[-80:]}"
 
 
 def _isolation() -> Finding:
