@@ -174,6 +174,25 @@ def test_the_best_of_three_is_kept(tree: Path) -> None:
     assert contents(tree) == {"pay.py": FIXED}
 
 
+def test_the_best_so_far_is_kept_when_it_is_stopped(tree: Path) -> None:
+    over = Event()
+
+    def script(body: dict[str, Any]) -> list[dict[str, Any]]:
+        if body.get("seed", 0) == 3:
+            over.wait(60)
+        return [call("edit", path="pay.py", sketch=SKETCH), call("finish", answer="It is done.")]
+
+    with ModelServer(script) as server:
+        terminal = Terminal(["agent", "fix it", "--best-of", "3", "--check", TEST], cwd=tree, env=served(server))
+        terminal.until("Attempt 3 of 3.")
+        terminal.type("\x03")
+        shown = terminal.until("etude agent apply")
+        assert terminal.end() == 1
+        over.set()
+    assert "It was stopped after 2 of 3 attempts." in shown
+    assert [change.after for change in (the_run().changes() or [])] == [FIXED.encode()]
+
+
 def test_a_question_waits_for_the_person(tree: Path) -> None:
     ask = [call("ask", question="Which rate?", choices=["19 %", "7 %"]), call("finish", answer="Good.")]
     with ModelServer(ask) as server:

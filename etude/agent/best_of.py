@@ -92,15 +92,19 @@ async def best_of(
     *,
     at_once: int = 1,
     network: bool = False,
-    report: Callable[[Attempt], None] = lambda attempt: None,
+    report: Callable[[Attempt], Awaitable[None]] | None = None,
 ) -> Best:
-    """Make `count` attempts in copies of the workspace, which are gone when this returns. `network` is the check's."""
+    """Make `count` attempts in copies of the workspace, which are gone when this returns.
+
+    `network` is the check's; `report` hears of each attempt as soon as it is measured.
+    """
     turns = asyncio.Semaphore(at_once)
 
     async def make(number: int, fork: ForkableWorkspace) -> Attempt:
         async with turns:
             made = await _measured(number, task, fork, attempt, network=network)
-            report(made)
+            if report:
+                await report(made)
             return made
 
     async with workspace.fork(count) as forks:

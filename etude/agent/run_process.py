@@ -84,7 +84,8 @@ class RunSession:
 
     async def save(self) -> None:
         """Write down what is changed so far; the workspace must still be open."""
-        if self._workspace is not None:
+        # Of several attempts the best so far is saved as soon as there is one.
+        if self._workspace is not None and self.record.options.best_of == 1:
             await self.save_changes(await self._workspace.changes())
 
     async def save_changes(self, changes: list[FileChange]) -> None:
@@ -115,6 +116,8 @@ class RunSession:
                 self._ended_by(reason, str(error))
             except Exception as error:
                 traceback.print_exc()
+                while isinstance(error, ExceptionGroup):
+                    error = error.exceptions[0]
                 self._ended_by(StopReason.CRASHED, f"etude itself failed: {type(error).__name__}: {error}")
             self._finish()
 

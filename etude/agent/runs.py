@@ -151,13 +151,13 @@ async def stop(name: str) -> RunSummary:
 async def changes(name: str) -> list[FileChange]:
     """What the agent changed, so far or in the end; of a crashed run what its shadow still holds."""
     folder = run_folder.find(name)
-    state = folder.summary().state
-    if state in ALIVE:
+    if folder.summary().state in ALIVE:
         with suppress(InputError):
             await run_control.order(folder, Request(order=Order.SAVE))
-        state = folder.summary().state
-    # A full disk, too, may have kept a run from saving.
-    if state is RunState.CRASHED or folder.changes() is None:
+    summary = folder.summary()
+    # A full disk, too, may have kept a run from saving. Of several attempts the best so far is saved by itself.
+    is_unsaved = summary.state is RunState.CRASHED or folder.changes() is None
+    if is_unsaved and summary.state not in ALIVE and summary.options.best_of == 1:
         await _recover(folder)
     return folder.changes() or []
 

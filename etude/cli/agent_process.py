@@ -6,7 +6,7 @@ Here come together what the agent's room does not see: the model that is configu
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from urllib.request import getproxies
 import msgspec
 
 from etude.agent import loop
-from etude.agent.best_of import Attempt, Best, best_of, check, model_for, rows
+from etude.agent.best_of import Attempt, Best, best_of, check, choose, model_for, rows
 from etude.agent.events import AgentEvent, Notice, Observer, Started, Stopped
 from etude.agent.limits import Limits
 from etude.agent.run_folder import RunFolder
@@ -28,8 +28,9 @@ from etude.agent.tool_choice import tools_for
 from etude.assistant.apply.agent_edit import apply_with
 from etude.cli import _leaving_threads
 from etude.errors import ServerUnreachable, TraceUnusable
+from etude.models import opening as models
 from etude.models.model import Model
-from etude.models.opening import Choice, ServerChoice, choose, open_model
+from etude.models.opening import Choice, ServerChoice
 from etude.server.unwaited import use_unwaited_threads
 from etude.tasks import Task
 from etude.traces import StopReason, Trace
@@ -68,8 +69,8 @@ class Working:
 async def _work(session: RunSession) -> None:
     """The model and the shadow are made at the same time; what was changed is saved before the shadow closes."""
     record, settings = session.record, agent_settings()
-    await _check_reachable(choose(record.options.model))
-    opening = asyncio.create_task(asyncio.to_thread(open_model, record.options.model))
+    await _check_reachable(models.choose(record.options.model))
+    opening = asyncio.create_task(asyncio.to_thread(models.open_model, record.options.model))
     try:
         state, how = session.folder.shadow, shadow_settings(session.root)
         async with open_shadow(session.root, state=state, settings=how) as shadow, _opened(opening) as model:
@@ -167,20 +168,33 @@ async def _attempts(working: Working) -> None:
             store=TraceStore(session.folder.path / "attempts" / str(number)),
         )
 
-    best = await best_of(
-        task,
-        working.shadow,
-        count,
-        attempt,
-        network=working.network,
-        report=lambda one: session.observe(_measured(one)),
-    )
+    made: list[Attempt] = []
+
+    async def report(one: Attempt) -> None:
+        """The best so far is saved, whatever happens to the others."""
+        made.append(one)
+        session.observe(_measured(one))
+        await session.save_changes(list(choose(made)[0].changes))
+
+    try:
+        best = await best_of(task, working.shadow, count, attempt, network=working.network, report=report)
+    except asyncio.CancelledError:
+        session.observe(_stopped_after(made, count))
+        raise
     await session.save_changes(best.changes)
     if best.kept.check:
         session.checked(best.kept.check)
     session.observe(Notice(text=table(best)))
     message = f"{best.reason} {best.kept.message}".strip()
     session.observe(Stopped(reason=best.kept.stop_reason, message=message, answer=best.kept.answer, changed=[]))
+
+
+def _stopped_after(made: Sequence[Attempt], count: int) -> Stopped:
+    message = f"It was stopped after {len(made)} of {count} attempts."
+    if not made:
+        return Stopped(reason=StopReason.STOPPED, message=message, answer="", changed=[])
+    kept, reason = choose(made)
+    return Stopped(reason=StopReason.STOPPED, message=f"{message} {reason}", answer=kept.answer, changed=[])
 
 
 def _inner(observe: Observer, number: int) -> Observer:
