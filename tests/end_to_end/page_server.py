@@ -1,6 +1,6 @@
-"""A server for the browser tests, as its own process: `python page_server.py ROOT PORT TOKEN [--read-only] [--slow]`.
+"""A server for the browser tests, as its own process: `python page_server.py ROOT PORT TOKEN [OPTION …]`.
 
-The agent is a scripted one (`agent_script.py`).
+Options are `--read-only`, `--slow` and `--real-agent`; without the last the agent is scripted (`agent_script.py`).
 
 It prints the port once it listens. `--slow` swaps in an engine that takes the sketch as the whole new file
 and sends its hunks one by one, each when the test touches the next numbered file `step-N` in the folder
@@ -21,6 +21,7 @@ from etude.messages import Usage
 from etude.models.model import Model
 from etude.models.scripted import ScriptedModel
 from etude.server.app import build_app, listen, server_for
+from etude.server.local_runs import LocalRuns
 from etude.server.scripted_runs import ScriptedRuns
 
 
@@ -53,7 +54,7 @@ def main() -> None:
         model=ScriptedModel(name="smollm2-135m"),
         token=token,
         read_only="--read-only" in options,
-        runs=ScriptedRuns(script, changes=CHANGES, name="scripted-1"),
+        runs=LocalRuns() if "--real-agent" in options else ScriptedRuns(script, changes=CHANGES, name="scripted-1"),
         apply=stepwise(Path(root).parent) if "--slow" in options else apply,
     )
     with listen(int(port)) as listener:

@@ -1,15 +1,34 @@
 """The agent panel in a real browser, against a real server; the agent is scripted (`agent_script.py`)."""
 
+import os
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from etude.agent import runs
+from etude.agent.run_folder import RunFolder
+from etude.workspace.isolation import isolation_problem
+from tests.agent.model_server import ModelServer
+from tests.agent.model_server import call as call_of
 from tests.end_to_end.agent_script import CART, FILES, HOSTILE, NEW_CART, TAX
 from tests.end_to_end.test_page import LOW_CONTRAST, open_file
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where runs are kept; whatever still runs at the end is ended."""
+    monkeypatch.setenv("ETUDE_STATE", str(tmp_path / "state"))
+    yield tmp_path / "state"
+    for summary in runs.runs():
+        folder = RunFolder(tmp_path / "state" / "runs" / summary.id)
+        if folder.is_alive():
+            os.kill(folder.pid(), signal.SIGKILL)
 
 
 def start(page: Page, task: str) -> None:
@@ -88,6 +107,38 @@ def test_a_task_from_its_start_to_the_files_on_disk(start_etude, open_page):
     expect(page.locator(".toast.is-good")).to_contain_text("taken back")
     assert etude.read("shop/cart.py") == CART
     assert not (etude.root / "shop" / "tax.py").exists()
+
+
+@pytest.mark.skipif(isolation_problem() is not None, reason=f"no sandbox: {isolation_problem()}")
+def test_a_real_run_works_in_a_shadow_until_its_changes_are_accepted(
+    state, start_etude, open_page, tmp_path, monkeypatch
+):
+    answers = [
+        call_of("run", command="echo made > made.txt; cat README.md"),
+        call_of("ask", question="Which name?", choices=["Shop", "Store"]),
+        call_of("write", path="README.md", text="# Store\n"),
+        call_of("finish", answer="Renamed."),
+    ]
+    with ModelServer(answers) as model:
+        monkeypatch.setenv("ETUDE_MODEL_URL", model.url)
+        monkeypatch.setenv("ETUDE_MODEL_NAME", "scripted")
+        monkeypatch.setenv("ETUDE_CONFIG", str(tmp_path / "none.toml"))
+        etude = start_etude(FILES, "--real-agent")
+        page = open_page(etude)
+        start(page, "Rename the shop.")
+        question(page).get_by_role("button", name="Store").click(timeout=20_000)
+        expect(page.locator(".agent-state")).to_have_text("Finished", timeout=20_000)
+        assert not (etude.root / "made.txt").exists()
+        tab(page, "Terminal").click()
+        expect(page.locator(".terminal-lines")).to_contain_text("# Shop")
+        page.get_by_role("button", name="Review 2 changed files").click()
+        changed_file(page, "README.md").click()
+        page.keyboard.press("Alt+y")
+        page.get_by_role("button", name="Apply 1 change").click()
+        expect(page.locator(".changes-report")).to_contain_text("Applied to 1 file.")
+        expect(page.locator(".agent-state")).to_have_text("Applied")
+    assert etude.read("README.md") == "# Store\n"
+    assert not (etude.root / "made.txt").exists()
 
 
 def test_the_keyboard_alone_answers_reviews_and_applies(start_etude, open_page):
