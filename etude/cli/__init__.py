@@ -65,12 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return LEFT_UNDONE
     except KeyboardInterrupt:
         print("\netude: interrupted; nothing was changed.", file=sys.stderr)
-        return _leaving_threads(INTERRUPTED)
+        return leaving_threads(INTERRUPTED)
     except SystemExit:
-        return _leaving_threads(TERMINATED)
+        return leaving_threads(TERMINATED)
 
 
-def _leaving_threads(code: int) -> int:
+def leaving_threads(code: int) -> int:
     """Python waits at its end for threads that still compute, and those of a long merge do for many seconds."""
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     until = time.monotonic() + GRACE_SECONDS
@@ -113,14 +113,14 @@ def _run(options: argparse.Namespace) -> int:
     if options.verb == "agent":
         from etude.cli.agent_command import run_agent
 
-        return _leaving_threads(run_agent(options))
+        return leaving_threads(run_agent(options))
     if options.verb == "acp":
         from etude.cli.acp_command import run_acp
 
-        return _leaving_threads(run_acp(options))
+        return leaving_threads(run_acp(options))
     from etude.cli.serve_command import run_serve
 
-    return _leaving_threads(run_serve(options))
+    return leaving_threads(run_serve(options))
 
 
 def _failed(error: EtudeError, *, as_json: bool) -> int:

@@ -5,19 +5,18 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.text import Text
 
 from etude.agent import runs
 from etude.agent.events import Stopped
-from etude.agent.run_values import ALIVE, RunOptions, RunState, RunSummary, encoded
+from etude.agent.run_values import ALIVE, RunOptions, RunState, RunSummary
 from etude.agent.settings import agent_settings
 from etude.cli import BAD_INPUT, DONE, INTERRUPTED, LEFT_UNDONE
 from etude.cli.agent_arguments import ACTIONS
+from etude.cli.agent_listing import clean, encoded_runs, print_runs, state_words
 from etude.cli.agent_review import (
     Choice,
     ask_at_once,
@@ -31,7 +30,7 @@ from etude.cli.agent_review import (
     reviewed,
 )
 from etude.cli.agent_watch import log_as_json, replay, watch
-from etude.cli.terminal import console_for, counted, questions, visible
+from etude.cli.terminal import console_for, counted, questions
 from etude.errors import InputError, RunUnknown
 from etude.models.opening import EmbeddedChoice, choose
 from etude.traces import StopReason
@@ -39,13 +38,6 @@ from etude.workspace.workspace import FileChange
 
 # A task from stdin is a text that a person wrote.
 MAX_STDIN_BYTES = 1_000_000
-
-_STYLES = {
-    RunState.RUNNING: "green",
-    RunState.STARTING: "green",
-    RunState.WAITING: "bold cyan",
-    RunState.CRASHED: "red",
-}
 
 
 def run_agent(options: argparse.Namespace) -> int:
@@ -186,7 +178,7 @@ def _stop(options: argparse.Namespace) -> int:
     summary = _chosen(options, among=lambda one: one.state in ALIVE, only_one=True)
     stopped = asyncio.run(runs.stop(summary.id))
     count = len(stopped.status.changed)
-    print(f"{stopped.id} is {_state_words(stopped)}; {counted(count, 'file') if count else 'nothing'} changed.")
+    print(f"{stopped.id} is {state_words(stopped)}; {counted(count, 'file') if count else 'nothing'} changed.")
     return DONE
 
 
@@ -201,82 +193,8 @@ def _status(options: argparse.Namespace) -> int:
     if not found:
         print('No agent has worked in this folder. Start one: etude agent start "…"')
         return DONE
-    _print_runs(found, with_folder=options.all)
+    print_runs(found, with_folder=options.all)
     return DONE
-
-
-def encoded_runs(found: Sequence[RunSummary]) -> str:
-    return msgspec.json.encode({"runs": [_as_json(one) for one in found]}).decode()
-
-
-def _as_json(one: RunSummary) -> dict[str, object]:
-    return {
-        "id": one.id,
-        "state": one.state,
-        "statement": _clean(one.statement),
-        "root": _clean(os.fsencode(one.root).decode("utf-8", "replace")),
-        "started_at": one.started_at,
-        **msgspec.json.decode(encoded(one.status)),
-        "state_of_process": one.status.state,
-    } | {"state": one.state}
-
-
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _print_runs(found: Sequence[RunSummary], *, with_folder: bool) -> None:
-    """A line a run; what it asks, or how it ended, is under it."""
-    console = console_for(sys.stdout)
-    id_width = max(len(one.id) for one in found)
-    state_width = max(len(_state_words(one)) for one in found)
-    for one in found:
-        state = Text(f"{_state_words(one):<{state_width}}", style=_STYLES.get(one.state, ""))
-        line = Text(f"{one.id:<{id_width}}  ").append_text(state)
-        _print_line(console, line.append(f"  {visible(_first_line(one.statement))}"))
-        if with_folder:
-            _print_line(console, Text(f"  {visible(str(one.root))}", style="dim"))
-        if note := _note(one):
-            _print_line(console, Text(f"  {visible(note)}", style="bold cyan" if one.status.question else "dim"))
-
-
-def _print_line(console: Console, line: Text) -> None:
-    """Cut to the terminal's width; whole where it is read by a program."""
-    if console.is_terminal:
-        line.truncate(console.width, overflow="ellipsis")
-    console.print(line)
-
-
-def _state_words(one: RunSummary) -> str:
-    if one.state is RunState.STOPPED:
-        return one.status.reason.replace("_", " ") or "stopped"
-    return one.state
-
-
-def _note(one: RunSummary) -> str:
-    if one.status.question:
-        return f"asks: {_first_line(one.status.question.text)}"
-    if one.state in ALIVE:
-        return f"turn {one.status.num_turns}, {_ago(one.started_at)}"
-    if one.state is RunState.CRASHED:
-        return "its process is gone; resume, apply or discard it"
-    said = one.status.answer or one.status.message
-    changed = len(one.status.changed)
-    parts = [counted(changed, "file") + " changed" if changed else "", _first_line(said)]
-    return " · ".join(filter(None, parts))
-
-
-def _ago(started_at: str) -> str:
-    try:
-        began = datetime.fromisoformat(started_at)
-        seconds = int((datetime.now(began.tzinfo) - began).total_seconds())
-    except (ValueError, TypeError, OverflowError):
-        return ""
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 # Deciding.
@@ -293,7 +211,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _file_as_json(change: FileChange) -> dict[str, object]:
     path = os.fsencode(change.path).decode("utf-8", "replace")
-    return {"path": path, "kind": change.kind, "diff": _clean(diff_of(change))}
+    return {"path": path, "kind": change.kind, "diff": clean(diff_of(change))}
 
 
 def _apply(options: argparse.Namespace) -> int:
@@ -328,7 +246,7 @@ def _apply_as_json(run: str, changes: Sequence[FileChange], *, yes: bool) -> int
     report = land(run, Choice(everything=True))
     code = DONE if is_whole(report) else LEFT_UNDONE
     files = [landed_as_json(file) for file in report.files]
-    print(_clean(msgspec.json.encode({"exit_code": code, "files": files}).decode()))
+    print(clean(msgspec.json.encode({"exit_code": code, "files": files}).decode()))
     return code
 
 
