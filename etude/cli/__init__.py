@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from etude import __version__
 from etude.cli.agent_arguments import add_agent, with_action
-from etude.errors import EtudeError
+from etude.errors import EtudeError, InputError
 
 DONE, LEFT_UNDONE, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -110,6 +110,8 @@ def _run(options: argparse.Namespace) -> int:
         from etude.cli.doctor_command import run_doctor
 
         return run_doctor()
+    if options.verb in ("agent", "acp") and sys.platform == "win32":
+        raise InputError("The agent works on Linux; on Windows run etude inside WSL.")
     if options.verb == "agent":
         from etude.cli.agent_command import run_agent
 

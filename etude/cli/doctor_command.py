@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from etude import __version__
-from etude.cli.doctor_agent import AGENT_CHECKS
-from etude.cli.finding import Finding, Standing, missing, note, ok
+from etude.cli.finding import Finding, Standing, missing, no_agent, note, ok
 from etude.cli.sketch_source import clipboard_command
 from etude.cli.terminal import console_for, megabytes
 from etude.errors import EtudeError
@@ -36,11 +35,11 @@ _STYLES = {
 
 
 def run_doctor() -> int:
-    findings = [check() for check in CHECKS]
+    findings = [check() for check in CHECKS] + _agent() + [_development()]
     _print(findings)
     lacking = [finding.name for finding in findings if finding.standing is Standing.MISSING]
-    no_agent = [finding.name for finding in findings if finding.standing is Standing.NO_AGENT]
-    without = f", without its agent: {', '.join(no_agent)}" if no_agent else ""
+    barred = [finding.name for finding in findings if finding.standing is Standing.NO_AGENT]
+    without = f", without its agent: {', '.join(barred)}" if barred else ""
     said = f"cannot be used yet: {', '.join(lacking)}" if lacking else f"can be used{without}"
     print(f"\netude {__version__} {said}.")
     return 1 if lacking else 0
@@ -150,6 +149,15 @@ def _development() -> Finding:
     return note("for developers", f"no {' and no '.join(absent)}", "Only to build or test the page (CONTRIBUTING.md).")
 
 
+def _agent() -> list[Finding]:
+    try:
+        from etude.cli.doctor_agent import AGENT_CHECKS
+    except ImportError as error:
+        # Locks and namespaces are not everywhere.
+        return [no_agent("agent", f"not on {platform.system()}", f"It needs Linux ({error}).")]
+    return [check() for check in AGENT_CHECKS]
+
+
 CHECKS: tuple[Callable[[], Finding], ...] = (
     _python,
     _runtime,
@@ -162,8 +170,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _pip,
     _git,
     _clipboard,
-    *AGENT_CHECKS,
-    _development,
 )
 
 
