@@ -10,7 +10,7 @@ from etude.agent.landing import hunks
 from etude.edits import line_starts, split_lines
 from etude.server.agent_wire import ChangedFile, Lines
 from etude.server.page_text import to_page
-from etude.workspace.workspace import FileChange
+from etude.workspace.workspace import ChangeKind, FileChange
 
 # A larger file is data; beyond all of them together the page would stutter.
 MAX_FILE_BYTES = 1_000_000
@@ -43,9 +43,15 @@ def _shown(changes: Sequence[FileChange]) -> Iterator[ChangedFile]:
     num_bytes = 0
     for number, change in enumerate(changes):
         size = len(change.before or b"") + len(change.after or b"")
-        fits = size <= 2 * MAX_FILE_BYTES and num_bytes + size <= MAX_ALL_BYTES
+        fits = _is_kept(change) and size <= 2 * MAX_FILE_BYTES and num_bytes + size <= MAX_ALL_BYTES
         num_bytes += size if fits else 0
         yield _file(number, change, TOO_LARGE if not fits else "")
+
+
+def _is_kept(change: FileChange) -> bool:
+    """Whether both versions are here; what is too large for a run's record is not."""
+    had, has = change.kind is not ChangeKind.ADDED, change.kind is not ChangeKind.REMOVED
+    return (change.before is not None or not had) and (change.after is not None or not has)
 
 
 def _file(number: int, change: FileChange, unshown: str) -> ChangedFile:

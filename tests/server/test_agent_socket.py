@@ -209,8 +209,17 @@ def test_what_the_text_does_not_show_is_said(open_panel, before, after, note):
     assert note in panel.ask("changes", run=panel.finished())["files"][0]["note"]
 
 
-def test_a_file_that_is_too_large_is_named_and_not_sent(open_panel):
-    panel = open_panel(_script, [FileChange(path="big", kind=ChangeKind.ADDED, before=None, after=b"x" * 3_000_000)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        FileChange(path="big", kind=ChangeKind.ADDED, before=None, after=b"x" * 3_000_000),
+        FileChange(path="big", kind=ChangeKind.MODIFIED, before=None, after=b"of what was not kept"),
+        FileChange(path="big", kind=ChangeKind.REMOVED, before=None, after=None),
+    ],
+    ids=lambda change: change.kind,
+)
+def test_a_file_that_is_too_large_is_named_and_not_sent(open_panel, change):
+    panel = open_panel(_script, [change])
     file = panel.ask("changes", run=panel.finished())["files"][0]
     assert (file["unshown"], file["after"]) == ("too large", None)
 

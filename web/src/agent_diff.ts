@@ -46,6 +46,9 @@ interface Extent {
   toB: number;
 }
 
+// For marking what differs inside of lines, all hunks together; beyond it whole lines are marked.
+const FINE_DIFF_MS = 300;
+
 const decided = StateEffect.define<null>();
 
 export class AgentDiff {
@@ -146,7 +149,9 @@ export class AgentDiff {
 
   /** The server's hunks, so that both sides count the same; inside of each what differs is marked finely. */
   private changes(before: Text, after: Text): Change[] {
+    const until = performance.now() + FINE_DIFF_MS;
     return this.extents.flatMap(({ fromA, toA, fromB, toB }) => {
+      if (performance.now() > until) return [new Change(fromA, toA, fromB, toB)];
       const config = { scanLimit: 500, timeout: 50 };
       const inside = presentableDiff(before.sliceString(fromA, toA), after.sliceString(fromB, toB), config);
       return inside.map((one) => new Change(fromA + one.fromA, fromA + one.toA, fromB + one.fromB, fromB + one.toB));

@@ -21,6 +21,7 @@ export class AgentPanel {
   private view: AgentView | null = null;
   private run: AgentRun | null = null;
   private badgeKey = "";
+  private hasEnded = false;
 
   constructor(
     private readonly bench: Workbench,
@@ -68,6 +69,7 @@ export class AgentPanel {
 
   private watch(run: string): void {
     this.view?.close();
+    this.hasEnded = false;
     this.run = new AgentRun(run);
     this.view = new AgentView(this.run, this.link, {
       back: () => this.goHome(),
@@ -96,8 +98,18 @@ export class AgentPanel {
 
   private listed(): void {
     this.renderBadge();
+    this.lookWhetherItGoesOn();
     this.view?.render();
     this.changes.listed();
+  }
+
+  /** A run that ended can be told to go on from elsewhere, such as a terminal; its events begin anew then. */
+  private lookWhetherItGoesOn(): void {
+    const listed = this.link.runs.find((run) => run.run === this.run?.id);
+    if (!listed || !this.run?.stopped) return;
+    const isAlive = ["starting", "running", "waiting"].includes(listed.state);
+    if (isAlive && this.hasEnded) this.watch(listed.run);
+    else if (!isAlive) this.hasEnded = true;
   }
 
   /** What happens, in a sentence, for those who listen; the steps themselves would be far too much. */

@@ -235,7 +235,7 @@ export class AgentRun {
   private answered(text: string | null): void {
     if (this.question) this.add({ kind: "notice", text: `The agent asked: ${this.question.text}` });
     this.question = null;
-    this.add({ kind: "answer", text: text ?? "Nobody answered." });
+    this.add(text === null ? { kind: "notice", text: "Nobody answered." } : { kind: "answer", text });
   }
 
   private count(event: TurnFinished): void {

@@ -234,7 +234,7 @@ export class AgentView {
 
   private async answer(question: string, text: string): Promise<void> {
     await this.link.ask({ type: "answer", run: this.run.id, question, text });
-    this.panels[this.tab].focus();
+    this.tabs[this.tab].focus();
   }
 
   private async stop(event: MouseEvent): Promise<void> {
