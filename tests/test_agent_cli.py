@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -133,6 +134,32 @@ def test_ctrl_c_lets_go_of_a_run_that_was_attached_to(begin: Begin, tree: Path) 
     assert runs.find(run).state is RunState.RUNNING
     done = etude("agent", "stop", cwd=tree)
     assert (done.returncode, done.stdout) == (0, f"{run} is stopped; 2 files changed.\n")
+
+
+def test_ctrl_c_leaves_a_question_open(begin: Begin, tree: Path) -> None:
+    run = begin("ask")
+    terminal = Terminal(["agent", "attach", run], cwd=tree)
+    terminal.until("> ")
+    terminal.type("\x03")
+    terminal.until(f"{run} goes on")
+    assert terminal.end() == 130
+    assert runs.find(run).state is RunState.WAITING
+
+
+def test_colours_are_left_out_where_they_are_not_wanted(edited: str, tree: Path) -> None:
+    for env, has_colours in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        terminal = Terminal(["agent", "diff", edited], cwd=tree, env=env)
+        assert terminal.end() == 0
+        assert ("\x1b[31m" in terminal.shown) is has_colours, env
+        assert "-    return amount * 0.2" in terminal.shown
+
+
+def test_lines_fit_80_columns(begin: Begin, tree: Path) -> None:
+    terminal = Terminal(["agent", "attach", begin("long")], cwd=tree)
+    terminal.end()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", terminal.shown.replace("\r", "\n"))
+    assert max(map(len, plain.splitlines())) <= 80
+    assert "thirtieth" in plain, "words that do not fit are on the next line, not gone"
 
 
 def test_a_crash_is_told_with_the_way_on(begin: Begin, tree: Path) -> None:

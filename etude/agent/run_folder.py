@@ -272,6 +272,9 @@ def made(root: Path, statement: str, options: RunOptions) -> Generator[tuple[Run
             # Last: without it the folder is not listed.
             folder.write_record(_new_record(folder.id, root, statement, options))
             yield folder, lock
+    except OSError as error:
+        folder.erase()
+        raise FileNotWritable(f"{folder.path} was not written: {error.strerror}. Nothing was started.") from error
     except BaseException:
         folder.erase()
         raise
@@ -302,9 +305,13 @@ def _new_folder(statement: str) -> RunFolder:
     words = re.sub(r"[^a-z0-9]+", "-", statement[:200].lower()).strip("-")[:_SLUG_CHARACTERS].rstrip("-")
     while True:
         path = runs_folder() / f"{words or 'run'}-{secrets.token_hex(2)}"
-        with suppress(FileExistsError):
+        try:
             path.mkdir(mode=0o700)
-            return RunFolder(path)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise FileNotWritable(f"{path} cannot be made: {error.strerror}. Nothing was started.") from error
+        return RunFolder(path)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

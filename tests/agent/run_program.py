@@ -93,6 +93,18 @@ async def edit(session: RunSession) -> str:
     return "The rate is 19 % now."
 
 
+async def long(session: RunSession) -> str:
+    words = " ".join(["word"] * 40) + " thirtieth"
+    session.observe(TextWritten(text=words))
+    session.observe(CallStarted(id="c", tool="run", summary=f"$ {words}", arguments="{}"))
+    session.observe(OutputPrinted(id="c", text=words))
+    session.observe(CallFinished(id="c", text="Exit code 0."))
+    session.observe(Notice(text=words))
+    session.observe(PlanChanged(steps=[PlanStep(text=words)]))
+    session.observe(DiagnosticsChanged(appeared=[words], gone=[words]))
+    return words
+
+
 async def hostile(session: RunSession) -> str:
     evil = "\x1b]0;title\x07\x1b[2J\u202e"
     session.observe(TextWritten(text=evil + "\n"))
@@ -144,7 +156,7 @@ async def slip(session: RunSession) -> str:
     raise ZeroDivisionError("a slip")
 
 
-WORKS = {work.__name__: work for work in (finish, edit, hostile, ask, consent, hang, stubborn, die, fail, slip)}
+WORKS = {work.__name__: work for work in (finish, edit, hostile, long, ask, consent, hang, stubborn, die, fail, slip)}
 
 if __name__ == "__main__":
     asyncio.run(RunSession(RunFolder(Path(sys.argv[1]))).perform(work))
