@@ -25,11 +25,16 @@ def is_here() -> bool:
     return WHEEL.exists() and hashlib.sha256(WHEEL.read_bytes()).hexdigest() == SHA256
 
 
+def right_text() -> str:
+    """The file as it is published."""
+    with zipfile.ZipFile(WHEEL) as wheel:
+        return wheel.read(BROKEN_FILE).decode("utf-8")
+
+
 def unpack_broken(folder: Path) -> None:
     """The package's sources, with a test that fails."""
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(folder, [name for name in wheel.namelist() if ".dist-info/" not in name])
-    broken = folder / BROKEN_FILE
-    text = broken.read_text("utf-8")
+    text = right_text()
     assert text.count(RIGHT) == 1
-    broken.write_text(text.replace(RIGHT, WRONG), "utf-8")
+    (folder / BROKEN_FILE).write_text(text.replace(RIGHT, WRONG), "utf-8")

@@ -29,6 +29,7 @@ from etude.workspace.isolation import Isolation
 from etude.workspace.language_servers import LanguageServers
 from etude.workspace.mounts import Mechanism, erase_tree, no_mechanism
 from etude.workspace.postgres import Branch, DatabaseSettings
+from etude.workspace.server_specs import ServerSpec
 from etude.workspace.shadow_database import branch_for, drop_branch
 from etude.workspace.shadow_tree import ShadowTree
 from etude.workspace.three_way import merge
@@ -72,6 +73,8 @@ class ShadowSettings:
     """Beyond the system's folders and the tree, what commands may read."""
     environment: Mapping[str, str] | None = None
     """Beside the small clean one that commands get."""
+    language_servers: tuple[ServerSpec, ...] | None = None
+    """Those that can be started; None for the ones that come with etude."""
     database: DatabaseSettings | None = None
     """A PostgreSQL database that branches with the shadow."""
 
@@ -101,7 +104,13 @@ class ShadowWorkspace:
             environment=environment,
             disk_used=tree.disk_bytes,
         )
-        self._servers = LanguageServers(root=tree.root, view=tree.mounted.view, start=self._isolation.start)
+        self._servers = LanguageServers(
+            root=tree.root,
+            view=tree.mounted.view,
+            start=self._isolation.start,
+            specs=settings.language_servers,
+            original=tree.original_text,
+        )
         # Files are looked at and written by one at a time; commands run beside.
         self._lock = asyncio.Lock()
         self._followed: list[Followed] = []

@@ -58,6 +58,11 @@ class ShadowTree:
             self.files.buffers[path] = content
         return self.carry(path)
 
+    def original_text(self, path: str) -> str | None:
+        """What the file said before the agent touched it; None if there was none, or no text."""
+        content = self._before(path, self.files.bases.get(path)).content
+        return None if content is None else content.decode("utf-8", "replace")
+
     def changed_paths(self) -> list[str]:
         """Files that the shadow holds itself; most of them differ from the user's."""
         paths = set(self.files.bases.entries())
