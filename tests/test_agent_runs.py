@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -172,6 +172,30 @@ def test_the_best_of_three_is_kept(tree: Path) -> None:
     assert "Attempt 2 was kept: its check passes, where that of 1 and 3 fails." in done.stdout
     assert "It is 0.19." in done.stdout
     assert contents(tree) == {"pay.py": FIXED}
+
+
+def test_attempts_made_at_once_are_told_apart(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "etude.toml").write_text("[agent]\nattempts_at_once = 2\n", "utf-8")
+    meeting = Barrier(2)
+
+    def script(body: dict[str, Any]) -> list[dict[str, Any]]:
+        if not any(message["role"] == "assistant" for message in body["messages"]):
+            meeting.wait(30)
+        return [call("ask", question="Which?"), *FIX[1:]]
+
+    with ModelServer(script) as server:
+        env = served(server) | {"ETUDE_CONFIG": str(tmp_path / "etude.toml")}
+        assert etude("agent", "start", "fix it", "--best-of", "2", cwd=tree, env=env).returncode == 0
+        run = the_run().id
+        for name in ("first", "second"):
+            wait_for(RunState.WAITING)
+            assert etude("agent", "answer", run, name, cwd=tree).returncode == 0
+        done = etude("agent", "attach", cwd=tree)
+    assert done.returncode == 0, done.stdout
+    assert "> first" in done.stdout
+    assert "> second" in done.stdout
+    assert "· 1: edit pay.py" in done.stdout
+    assert "· 2: edit pay.py" in done.stdout
 
 
 def test_the_best_so_far_is_kept_when_it_is_stopped(tree: Path) -> None:

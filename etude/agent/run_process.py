@@ -58,6 +58,7 @@ class RunSession:
         self._reply: asyncio.Future[str | None] | None = None
         self._numbers = itertools.count(1)
         self._asked: QuestionAsked | None = None
+        self._one_question = asyncio.Lock()
         self._is_stopping = False
         self._check = ""
 
@@ -186,12 +187,20 @@ class RunSession:
         if request.question not in ("", self._question.id):
             raise InputError(f"The question {request.question} is no longer open; {self._question.id} is.")
         self._reply.set_result(request.text)
+        # Before the order is answered: whoever looks now must not see the question as open.
+        self._question = None
+        self._say(state=RunState.RUNNING, question=None)
 
     # Questions.
 
     async def ask(self, text: str, choices: Sequence[str]) -> str | None:
         """Waits for an answer over the socket, as long as it takes. Who asks may have told of it before."""
         announced, self._asked = self._asked, None
+        # Attempts that are made at once ask one after another.
+        async with self._one_question:
+            return await self._ask(text, choices, announced)
+
+    async def _ask(self, text: str, choices: Sequence[str], announced: QuestionAsked | None) -> str | None:
         asked = announced or QuestionAsked(id=f"question-{next(self._numbers)}", text=text, choices=list(choices))
         self._reply = asyncio.get_running_loop().create_future()
         if announced is None:

@@ -7,6 +7,7 @@
     max_cost = 2.0              in the currency of the prices
     context_tokens = 100_000    what the model can read and write at once
     network = false             whether commands may use it
+    attempts_at_once = 4        of best-of-n; by default one after another, which a server with one slot likes best
     price_prompt = 3.0          of a million tokens
     price_reused = 0.3
     price_generated = 15.0
@@ -38,6 +39,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_cost: Amount | None = None
     context_tokens: Context | None = None
     network: bool = False
+    attempts_at_once: Positive = 1
     price_prompt: Amount = 0.0
     price_reused: Amount = 0.0
     price_generated: Amount = 0.0

@@ -8,7 +8,7 @@ import msgspec
 
 from etude.agent import loop
 from etude.agent.best_of import Attempt, Best, best_of, check, choose, model_for, rows
-from etude.agent.events import AgentEvent, Notice, Observer, Started, Stopped
+from etude.agent.events import AgentEvent, CallFinished, CallStarted, Notice, Observer, Started, Stopped
 from etude.agent.limits import Limits
 from etude.agent.run_process import RunSession
 from etude.agent.store import TraceStore, load
@@ -32,6 +32,8 @@ class Working:
     shadow: ShadowWorkspace
     limits: Limits
     network: bool
+    at_once: int = 1
+    """Attempts of best-of-n."""
 
 
 async def perform(working: Working) -> None:
@@ -83,7 +85,7 @@ async def _attempts(working: Working) -> None:
             model,
             fork,
             working.limits,
-            observer=_inner(session.observe, number),
+            observer=(_inner if working.at_once == 1 else _brief)(session.observe, number),
             person=session.person,
             tools=tools_for(fork, apply=apply_with(model), network=working.network),
             store=TraceStore(session.folder.path / "attempts" / str(number)),
@@ -98,7 +100,15 @@ async def _attempts(working: Working) -> None:
         await session.save_changes(list(choose(made)[0].changes))
 
     try:
-        best = await best_of(task, working.shadow, count, attempt, network=working.network, report=report)
+        best = await best_of(
+            task,
+            working.shadow,
+            count,
+            attempt,
+            at_once=working.at_once,
+            network=working.network,
+            report=report,
+        )
     except asyncio.CancelledError:
         session.observe(_stopped_after(made, count))
         raise
@@ -129,6 +139,20 @@ def _inner(observe: Observer, number: int) -> Observer:
         observe(event)
 
     return observe_inner
+
+
+def _brief(observe: Observer, number: int) -> Observer:
+    """Of attempts made at once a line a call, since what they say and print would be mixed up."""
+
+    def observe_brief(event: AgentEvent) -> None:
+        if isinstance(event, CallStarted):
+            observe(msgspec.structs.replace(event, id=f"{number}/{event.id}", summary=f"{number}: {event.summary}"))
+        elif isinstance(event, CallFinished):
+            observe(msgspec.structs.replace(event, id=f"{number}/{event.id}"))
+        elif isinstance(event, Notice):
+            observe(Notice(text=f"{number}: {event.text}"))
+
+    return observe_brief
 
 
 def _measured(one: Attempt) -> Notice:

@@ -62,6 +62,7 @@ async def _work(session: RunSession) -> None:
                 shadow=shadow,
                 limits=limits_for(settings, record.options),
                 network=may_use_network(settings, record.options),
+                at_once=settings.attempts_at_once,
             )
             await perform(working)
     finally:
