@@ -120,7 +120,7 @@ function fillBody(item: CallItem, body: HTMLElement, showTerminal: (command: Com
   fill(
     body,
     item.arguments && h("h4", {}, item.tool),
-    item.arguments && h("pre", { class: "call-text" }, readable(item.arguments)),
+    item.arguments && h("pre", { class: "call-text" }, readable(item.arguments) || "(no arguments)"),
     item.result && h("h4", {}, "What the agent read of it"),
     item.result && h("pre", { class: "call-text" }, plain(item.result.text) || "(nothing)"),
     command && h("button", { type: "button", class: "quiet call-terminal", onclick: () => showTerminal(command) }, "Show in the terminal"),

@@ -72,7 +72,7 @@ export class AgentTerminal {
   }
 
   private renderHead({ call, numGone }: CommandOutput, shown: Shown): void {
-    const state = `${call.result ? "done" : "running"}|${numGone}`;
+    const state = `${call.result ? "done" : "running"}|${numGone > 0}`;
     if (state === shown.state) return;
     shown.state = state;
     const says = call.result ? (call.result.error ? call.result.error.replaceAll("_", " ") : "ok") : "running";
@@ -82,7 +82,7 @@ export class AgentTerminal {
       shown.head,
       h("span", { class: "terminal-title" }, plain(call.summary || call.tool)),
       h("span", { class: `terminal-says ${tone}` }, says + time),
-      numGone > 0 && h("span", { class: "terminal-gone" }, `${numGone} earlier lines are not shown`),
+      numGone > 0 && h("span", { class: "terminal-gone" }, "Earlier lines are not shown."),
     );
   }
 
