@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -253,3 +254,11 @@ def test_a_folder_that_was_removed_meanwhile_is_said(tree: Path) -> None:
         done = etude("agent", "apply", run, "--yes", cwd=tree.parent)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_errors_that_a_change_brings_are_shown(tree: Path) -> None:
+    text = PAY.replace("def tax(amount):", "def tax(amount: int) -> int:").replace("amount * 0.2", "'none'")
+    with ModelServer([call("write", path="pay.py", text=text), call("finish", answer="Done.")]) as server:
+        done = etude("agent", "break it", cwd=tree, env=served(server))
+    assert done.returncode == 0
+    assert re.search(r"^  \+ pay\.py:6:\d+ error: .*\[ty .*\]$", done.stdout, re.MULTILINE), done.stdout

@@ -185,7 +185,9 @@ class RunView:
     def _diagnostics_changed(self, event: DiagnosticsChanged) -> None:
         for mark, style, lines in (("+", "red", event.appeared), ("-", "green", event.gone)):
             for line in lines[:MAX_DIAGNOSTICS]:
-                self._wrapped(f"{mark} {_one_line(line)}", style, indent=2)
+                # Hints and warnings need no alarm.
+                shown = style if mark == "-" or " error: " in line else ""
+                self._wrapped(f"{mark} {_one_line(line)}", shown, indent=2)
             if len(lines) > MAX_DIAGNOSTICS:
                 self._line(f"{mark} … {len(lines) - MAX_DIAGNOSTICS} more", style, indent="  ")
 
