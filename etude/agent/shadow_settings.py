@@ -4,6 +4,9 @@
     mechanism = "copy"          one that `etude doctor` lists; by default the best that works
     readable = ["~/sdk"]        what commands may read beside the system and the tree
 
+    [shadow.database]           a PostgreSQL database that branches with the shadow: workspace/postgres.py
+    [[language_server]]         one more language server: workspace/server_specs.py
+
 An environment that was active where the run was started is there, too.
 """
 
@@ -13,9 +16,11 @@ from pathlib import Path
 import msgspec
 
 from etude.errors import InputError
-from etude.models.opening import settings_file, settings_table
+from etude.models.opening import settings_file, settings_table, settings_tables
 from etude.workspace import enclosure
 from etude.workspace.mounts import Mechanism
+from etude.workspace.postgres import DatabaseSettings, settings_from
+from etude.workspace.server_specs import ServerSpec, default_specs, servers_from_settings
 from etude.workspace.shadow import ShadowSettings
 
 
@@ -27,24 +32,49 @@ class ShadowTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def shadow_settings(root: Path) -> ShadowSettings:
-    """How the shadow of a tree is made. An environment that was active where the run was started is there, too."""
+    """How the shadow of a tree is made. Raises InputError with what is wrong in the file."""
+    table = settings_table("shadow")
+    database = table.pop("database", None)
+    wanted = _read(table)
+    active = _active_environment(root)
+    places = tuple(Path(place).expanduser().absolute() for place in wanted.readable)
+    return ShadowSettings(
+        mechanism=wanted.mechanism,
+        readable=(*places, active, *_installation_of(active)) if active else places,
+        environment=_environment(root, active) if active else None,
+        language_servers=language_servers(),
+        database=_database(database),
+    )
+
+
+def _read(table: dict[str, object]) -> ShadowTable:
     try:
-        table = msgspec.convert(settings_table("shadow"), ShadowTable)
+        return msgspec.convert(table, ShadowTable)
     except msgspec.ValidationError as error:
         raise InputError(
             f"In {settings_file()}, [shadow] cannot be used: {error}. It takes mechanism, one of "
-            f"{', '.join(Mechanism)}, and readable, a list of folders."
+            f"{', '.join(Mechanism)}, readable, a list of folders, and the table database."
         ) from None
-    readable = tuple(Path(place).expanduser().absolute() for place in table.readable)
-    active = _active_environment(root)
-    if active is None:
-        return ShadowSettings(mechanism=table.mechanism, readable=readable)
+
+
+def language_servers() -> tuple[ServerSpec, ...]:
+    """Those that come with etude and those of the settings, which replace one of the same name."""
+    ours = servers_from_settings(settings_tables("language_server"))
+    names = {spec.name for spec in ours}
+    return (*(spec for spec in default_specs() if spec.name not in names), *ours)
+
+
+def _database(table: object) -> DatabaseSettings | None:
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise InputError(f"In {settings_file()}, [shadow.database] must be a table.")
+    return settings_from(table)
+
+
+def _environment(root: Path, active: Path) -> dict[str, str]:
     path = os.pathsep.join([str(active / "bin"), enclosure.environment(root, {})["PATH"]])
-    return ShadowSettings(
-        mechanism=table.mechanism,
-        readable=(*readable, active, *_installation_of(active)),
-        environment={"VIRTUAL_ENV": str(active), "PATH": path},
-    )
+    return {"VIRTUAL_ENV": str(active), "PATH": path}
 
 
 def _active_environment(root: Path) -> Path | None:

@@ -106,6 +106,21 @@ def _key(table: Mapping[str, str]) -> str | None:
 
 def settings_table(name: str) -> dict[str, object]:
     """The table of that name in etude.toml as it stands there, {} if there is none. Raises InputError."""
+    table = _settings().get(name, {})
+    if not isinstance(table, dict):
+        raise InputError(f"In {settings_file()}, {name} must be a table: [{name}] on a line of its own.")
+    return table
+
+
+def settings_tables(name: str) -> list[object]:
+    """All [[name]] of etude.toml. Raises InputError."""
+    tables = _settings().get(name, [])
+    if not isinstance(tables, list):
+        raise InputError(f"In {settings_file()}, {name} must be tables: [[{name}]] on a line of its own for each.")
+    return tables
+
+
+def _settings() -> dict[str, object]:
     path = settings_file()
     try:
         text = path.read_text("utf-8")
@@ -114,12 +129,9 @@ def settings_table(name: str) -> dict[str, object]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"The settings {path} cannot be read ({error}).") from error
     try:
-        table = tomllib.loads(text).get(name, {})
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"The settings {path} are not valid TOML: {error}.") from error
-    if not isinstance(table, dict):
-        raise InputError(f"In {path}, {name} must be a table: [{name}] on a line of its own.")
-    return table
 
 
 def _model_table() -> dict[str, str]:

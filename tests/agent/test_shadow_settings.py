@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etude.agent.shadow_settings import shadow_settings
+from etude.agent.shadow_settings import language_servers, shadow_settings
 from etude.errors import InputError
 from etude.workspace.mounts import Mechanism
 
@@ -38,4 +38,29 @@ def test_shadows_are_made_as_the_settings_say(settings: Path, tmp_path: Path, mo
     assert (found.mechanism, found.readable) == (Mechanism.COPY, (Path("/opt/sdk"),))
     settings.write_text('[shadow]\nmechanism = "magic"\n')
     with pytest.raises(InputError, match="one of overlay, overlay-user"):
+        shadow_settings(tmp_path)
+
+
+def test_language_servers_of_the_settings_join_ours_or_replace_them(settings: Path) -> None:
+    names = {spec.name for spec in language_servers()}
+    assert {"ty", "ruff"} <= names
+    settings.write_text(
+        '[[language_server]]\nname = "gopls"\ncommand = ["gopls"]\nextensions = [".go"]\n'
+        '[[language_server]]\nname = "ty"\ncommand = ["my-ty"]\nextensions = [".py"]\n'
+    )
+    found = {spec.name: spec.argv for spec in language_servers()}
+    assert found.keys() == names | {"gopls"}
+    assert found["ty"] == ("my-ty",)
+    settings.write_text('language_server = "gopls"\n')
+    with pytest.raises(InputError, match="on a line of its own for each"):
+        language_servers()
+
+
+def test_a_database_of_the_settings_branches_with_the_shadow(settings: Path, tmp_path: Path) -> None:
+    settings.write_text('[shadow.database]\nurl = "postgresql:///app"\n')
+    database = shadow_settings(tmp_path).database
+    assert database
+    assert database.url == "postgresql:///app"
+    settings.write_text("[shadow]\ndatabase = 3\n")
+    with pytest.raises(InputError, match="must be a table"):
         shadow_settings(tmp_path)
