@@ -324,8 +324,18 @@ def test_what_cannot_be_used_starts_nothing(state: Path, tree: Path, arguments: 
     assert "Traceback" not in done.stderr
 
 
-def test_wrong_settings_are_told_before_anything_is_started(state: Path, tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "etude.toml").write_text("[agent]\nmax_truns = 3\n", "utf-8")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[agent]\nmax_truns = 3\n", "max_truns"),
+        ("[shadow]\nmechanism = 'magic'\n", "magic"),
+        ("[[language_server]]\nname = 'x'\n", "command"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_is_started(
+    state: Path, tree: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "etude.toml").write_text(text, "utf-8")
     done = etude("agent", "start", "fix it", cwd=tree, env=DOWN | {"ETUDE_CONFIG": str(tmp_path / "etude.toml")})
     assert (done.returncode, runs.runs()) == (2, [])
-    assert "max_truns" in done.stderr
+    assert said in done.stderr

@@ -118,7 +118,10 @@ def _statement(options: argparse.Namespace) -> str:
 
 def _run_options(options: argparse.Namespace, *, unattended: bool) -> RunOptions:
     """Raises what the process would fail with, before there is one."""
+    from etude.agent.shadow_settings import shadow_settings
+
     agent_settings()
+    shadow_settings(Path())
     _check_model(options.model)
     wanted = RunOptions(model=options.model, check=options.check, best_of=options.best_of, unattended=unattended)
     return _with_limits(wanted, options)

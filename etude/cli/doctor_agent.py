@@ -5,13 +5,13 @@ Everything is really tried. Where nothing safe works the agent does not start; t
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from etude.agent.run_folder import all_folders, runs_folder
 from etude.agent.run_values import RunOptions
 from etude.agent.settings import agent_settings, limits_for
+from etude.agent.shadow_settings import language_servers
 from etude.cli.finding import Finding, no_agent, note, ok
 from etude.cli.terminal import counted, megabytes
 from etude.errors import EtudeError
@@ -22,8 +22,6 @@ from etude.workspace.mounts import Mechanism, mechanisms
 ENOUGH_WATCHES = 65_536
 ENOUGH_WATCHERS = 128
 MAX_PROBLEM_CHARACTERS = 130
-SERVERS = ("ty", "ruff")
-OTHER_SERVERS = ("basedpyright-langserver", "typescript-language-server", "gopls", "rust-analyzer", "clangd")
 
 
 def _shadow() -> Finding:
@@ -69,8 +67,15 @@ def _isolation() -> Finding:
 
 
 def _language_servers() -> Finding:
-    found = [f"{name} {version}" for name in SERVERS if (version := _version_beside_us(name))]
-    found += [name for name in OTHER_SERVERS if shutil.which(name)]
+    try:
+        specs = language_servers()
+    except EtudeError as error:
+        return note("language servers", "the settings cannot be used", str(error))
+    absent = [spec.name for spec in specs if not shutil.which(spec.argv[0])]
+    found = [f"{spec.name} {_version(spec.argv[0])}".strip() for spec in specs if spec.name not in absent]
+    if absent:
+        way_out = f"Not on the PATH: {', '.join(absent)}. Install what [[language_server]] of etude.toml names."
+        return note("language servers", ", ".join(found) or "none", way_out)
     if not found:
         return note("language servers", "none", "The agent sees no diagnostics. pip install ty ruff")
     return ok("language servers", ", ".join(found))
@@ -101,19 +106,14 @@ def _runs() -> Finding:
     return ok("agent runs", f"{counted(count, 'run')} in {folder}, {free} free; up to {limits.turns} turns each")
 
 
-def _version_beside_us(name: str) -> str:
-    """Of a program that came with etude, or is on the PATH."""
-    beside = Path(sys.executable).parent / name
-    return _version(str(beside) if beside.exists() else name).removeprefix(f"{name} ").partition(" ")[0]
-
-
 def _version(program: str) -> str:
-    """The first line that it says of itself; "" if it cannot be run."""
+    """What it says of itself, without its name; "" if it cannot be run so."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip().partition("\n")[0][:60]
+    first = done.stdout.strip().partition("\n")[0].partition(" (")[0]
+    return first.removeprefix(f"{Path(program).name} ")[:40]
 
 
 AGENT_CHECKS: tuple[Callable[[], Finding], ...] = (_shadow, _isolation, _language_servers, _watching, _runs)
