@@ -1,5 +1,6 @@
 """`etude agent` as a person or script meets it, over runs whose work is told (`agent/run_program.py`)."""
 
+import asyncio
 import json
 import os
 import re
@@ -50,8 +51,13 @@ def begin(state: Path, tree: Path) -> Begin:
 def edited(begin: Begin, tree: Path) -> str:
     """A run that is over, with changes."""
     run = begin("edit")
-    assert etude("agent", "attach", run, cwd=tree).returncode == 0
+    asyncio.run(over(run))
     return run
+
+
+async def over(run: str) -> None:
+    async for _ in runs.events(run):
+        pass
 
 
 def contents(tree: Path) -> dict[str, str]:
@@ -214,7 +220,7 @@ def test_the_diff_is_what_git_applies(edited: str, tree: Path) -> None:
 
 def test_names_that_are_not_utf_8_are_quoted_as_git_does(begin: Begin, tree: Path) -> None:
     run = begin("finish")
-    etude("agent", "attach", run, cwd=tree)
+    asyncio.run(over(run))
     assert '"b/name-\\377.txt"' in etude("agent", "diff", run, cwd=tree).stdout
 
 
