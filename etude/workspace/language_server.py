@@ -24,7 +24,7 @@ Start = Callable[[Sequence[str]], Awaitable[asyncio.subprocess.Process]]
 
 BEGIN_SECONDS = 30.0
 ANSWER_SECONDS = 20.0
-END_SECONDS = 2.0
+END_SECONDS = 1.0
 
 _METHOD_NOT_FOUND = -32601
 # The request was overtaken by a change, or the server wants it again.
@@ -139,7 +139,8 @@ class LanguageServer:
 
     def can(self, capability: str) -> bool:
         """Whether the server announced something such as "definitionProvider", or registered its method since."""
-        return bool(self.capabilities.get(capability)) or capability in self._registered
+        # An empty object is a yes.
+        return self.capabilities.get(capability) not in (None, False) or capability in self._registered
 
     @property
     def pulls(self) -> bool:
@@ -148,7 +149,7 @@ class LanguageServer:
     async def close(self) -> None:
         """Ask it to end, then end it."""
         if self.is_alive:
-            with suppress(LanguageServerUnavailable):
+            with suppress(LanguageServerUnavailable, TimeoutError):
                 await self.ask("shutdown", None, seconds=END_SECONDS)
                 await self.tell("exit", None)
                 await asyncio.wait_for(self._process.wait(), END_SECONDS)
