@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def root(tmp_path: Path) -> Path:
     return place
 
 
-def served(root: Path, work: Work, **options: object) -> None:
+def served(root: Path, work: Work, **options: Any) -> None:
     """In a tree that is opened as it is now."""
     before = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
 
