@@ -78,6 +78,9 @@ def _made_2(name: str, limits: dict[str, int]) -> ControlGroup | None:
         if not {"memory", "pids"} <= set(controllers.read_text("ascii").split()):
             return None
         parent = _own_parent()
+        # A process is moved by who may write here, the group above where it comes from and where it goes.
+        if not os.access(parent / "cgroup.procs", os.W_OK):
+            return None
         folder = parent / name
         folder.mkdir()
         (folder / "memory.max").write_text(str(limits["memory"]))

@@ -8,7 +8,6 @@ of them when it is over, takes too long or uses too much. Without bubblewrap not
 """
 
 import asyncio
-import codecs
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from etude.errors import InputError, OutsideRoot, SandboxUnavailable
 from etude.workspace import control_groups, enclosure
+from etude.workspace.command_output import Output
 from etude.workspace.control_groups import ControlGroup
 from etude.workspace.opened_paths import OpenedPaths, is_possible
 from etude.workspace.workspace import Command, CommandLimits, CommandResult, Ending
@@ -29,7 +29,6 @@ from etude.workspace.workspace import Command, CommandLimits, CommandResult, End
 # The system takes no longer arguments.
 MAX_LINE_CHARACTERS = 100_000
 
-_PIECE_BYTES = 65_536
 _WATCH_SECONDS = 0.2
 # Looking at the disk takes this share of the time at most.
 _WATCH_SHARE = 10
@@ -85,7 +84,7 @@ class Isolation:
         self._groups = [group for group in self._groups if not group.removed()]
         group = control_groups.made(memory_bytes=limits.memory_bytes, num_processes=limits.num_processes)
         recorder = OpenedPaths() if self._record_opened else None
-        output = _Output(limits.output_bytes, on_output)
+        output = Output(limits.output_bytes, on_output)
         started = time.monotonic()
         ending, process = Ending.STOPPED, None
         try:
@@ -95,9 +94,11 @@ class Isolation:
             if process:
                 await self._end(process)
             known, opened = await asyncio.to_thread(recorder.finish) if recorder else (False, ())
-            if group:
+            if group and not await asyncio.to_thread(group.removed):
                 # Its processes are ended, and it cannot be removed before they are gone, which takes a moment.
                 self._groups.append(group)
+        if process.returncode == 1 and output.text().startswith("bwrap: "):
+            await asyncio.to_thread(_check_it_ran, output.text(), recorder)
         return CommandResult(
             ending=ending,
             exit_code=_exit_code(process.returncode) if ending is Ending.EXITED else None,
@@ -123,7 +124,9 @@ class Isolation:
     async def close(self) -> None:
         """End whatever still runs."""
         for process in tuple(self._running):
-            await self._end(process)
+            # Of one with an input of its own nobody may be reading the output, and a full pipe is never at its end.
+            streams = (process.stdout, process.stderr) if process.stdin else ()
+            await asyncio.gather(self._end(process), *(_thrown_away(stream) for stream in streams if stream))
         for group in self._groups:
             await asyncio.to_thread(group.remove)
 
@@ -136,6 +139,8 @@ class Isolation:
         network: bool,
         limits: CommandLimits,
     ) -> list[str]:
+        enclosure.check_root(self._root)
+        bubblewrap = _tool("bwrap")
         arguments = enclosure.arguments(
             root=self._root,
             folder=folder,
@@ -148,9 +153,9 @@ class Isolation:
         # By their whole paths: a search along PATH would show in the record of what was run.
         limited = [_tool("prlimit"), f"--fsize={limits.disk_bytes}", "--core=0"]
         if os.getuid() != 0:
-            # The kernel counts processes of the new user namespace, not all of this user's.
+            # Set inside, where the kernel counts the sandbox's processes; outside, it would count all of this user's.
             limited.append(f"--nproc={limits.num_processes}")
-        return [*limited, _tool("bwrap"), *arguments, *words]
+        return [bubblewrap, *arguments, *limited, *words]
 
     async def _begun(
         self, words: list[str], group: ControlGroup | None, recorder: OpenedPaths | None
@@ -172,7 +177,7 @@ class Isolation:
         return process
 
     async def _until_end(
-        self, process: asyncio.subprocess.Process, output: "_Output", limits: CommandLimits, group: ControlGroup | None
+        self, process: asyncio.subprocess.Process, output: Output, limits: CommandLimits, group: ControlGroup | None
     ) -> Ending:
         """How it ends: by itself, or because it used too much; then it may still run."""
         reading = asyncio.create_task(output.read(process))
@@ -202,7 +207,7 @@ class Isolation:
             started = time.monotonic()
             if self._disk_used and await asyncio.to_thread(self._disk_used) - at_first > limits.disk_bytes:
                 return Ending.OUT_OF_DISK
-            if not group and await asyncio.to_thread(_memory_of, process.pid) > limits.memory_bytes:
+            if not group and await asyncio.to_thread(_uses_too_much, process.pid, limits):
                 return Ending.OUT_OF_MEMORY
             pause = max(_WATCH_SECONDS, _WATCH_SHARE * (time.monotonic() - started))
 
@@ -213,43 +218,6 @@ class Isolation:
                 os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
         self._running.discard(process)
-
-
-class _Output:
-    """The first and the last half of what a command prints."""
-
-    def __init__(self, max_bytes: int, on_output: Callable[[str], None] | None) -> None:
-        self._half = max(1, max_bytes // 2)
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._tell = on_output
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.num_bytes = 0
-
-    async def read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout
-        while piece := await process.stdout.read(_PIECE_BYTES):
-            self._take(piece)
-        if self._tell and (rest := self._decoder.decode(b"", True)):
-            self._tell(rest)
-
-    def _take(self, piece: bytes) -> None:
-        self.num_bytes += len(piece)
-        if self._tell and (text := self._decoder.decode(piece)):
-            self._tell(text)
-        room = self._half - len(self._head)
-        self._head += piece[:room] if room > 0 else b""
-        self._tail += piece[max(0, room) :]
-        if len(self._tail) > 2 * self._half + _PIECE_BYTES:
-            del self._tail[: -self._half]
-
-    def text(self) -> str:
-        tail = bytes(self._tail[-self._half :])
-        missing = self.num_bytes - len(self._head) - len(tail)
-        if missing <= 0:
-            return (bytes(self._head) + tail).decode("utf-8", "replace")
-        head = self._head.decode("utf-8", "replace").rstrip("\n")
-        return f"{head}\n… {missing:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
 
 
 async def _spawned(
@@ -277,8 +245,9 @@ async def _spawned(
 
 def isolation_problem() -> str | None:
     """Why commands cannot be isolated on this machine, with the way out; None when they can. It is really tried."""
-    if not shutil.which("bwrap"):
-        return f"bubblewrap (bwrap) is not installed. {_INSTALL}"
+    for tool in ("bwrap", "prlimit"):
+        if not shutil.which(tool):
+            return f"{tool} is not installed. {_INSTALL}"
     arguments = enclosure.arguments(
         root=Path("/usr"),
         folder=Path("/usr"),
@@ -355,16 +324,36 @@ def _own_programs(words: Sequence[str]) -> tuple[Path, ...]:
     return program.parent.parent, *enclosure.python_installation(python)
 
 
-def _memory_of(process: int) -> int:
-    """Resident memory of a process and all below it; what they share counts more than once."""
-    total, todo = 0, [process]
-    while todo:
+async def _thrown_away(stream: asyncio.StreamReader) -> None:
+    # Whoever reads it already brings it to its end.
+    with suppress(RuntimeError):
+        while await stream.read(_LINE_BYTES):
+            pass
+
+
+def _check_it_ran(said: str, recorder: OpenedPaths | None) -> None:
+    """Tell words of bubblewrap, which could not begin, from a command's that look the same. Raises what went wrong."""
+    if recorder and recorder.is_known and recorder.saw_command:
+        return
+    reason = said.strip().splitlines()[0]
+    if "Can't chdir" in reason:
+        raise InputError(f"The folder to start in does not exist ({reason.removeprefix('bwrap: ')}). List the folders.")
+    problem = isolation_problem()
+    if problem or (recorder and recorder.is_known):
+        raise SandboxUnavailable(problem or f"bubblewrap could not begin here: {reason.removeprefix('bwrap: ')}.")
+
+
+def _uses_too_much(process: int, limits: CommandLimits) -> bool:
+    """Resident memory of a process and all below it, where what they share counts more than once; and how many."""
+    total, count, todo = 0, 0, [process]
+    while todo and count <= limits.num_processes:
+        count += 1
         number = todo.pop()
         with suppress(OSError, ValueError):
             total += int(Path(f"/proc/{number}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
             for task in Path(f"/proc/{number}/task").iterdir():
                 todo += [int(child) for child in (task / "children").read_text("ascii").split()]
-    return total
+    return total > limits.memory_bytes or count > limits.num_processes
 
 
 def _exit_code(returncode: int | None) -> int | None:

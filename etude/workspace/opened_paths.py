@@ -23,7 +23,7 @@ from pathlib import Path
 from etude.workspace.opened_launcher import MACHINES, numbers
 from etude.workspace.workspace import OpenedPath
 
-MAX_PATHS = 20_000
+MAX_PATHS = 100_000
 MAX_PATH_BYTES = 4096
 
 _LAUNCHER = Path(__file__).with_name("opened_launcher.py")
@@ -67,6 +67,9 @@ _SHAPES = {
     "unlink": _Shape(((None, 0, True),)),
     "unlinkat": _Shape(((0, 1, True),)),
     "truncate": _Shape(((None, 0, True),)),
+    "mknod": _Shape(((None, 0, True),)),
+    "mknodat": _Shape(((0, 1, True),)),
+    "open_tree": _Shape(((0, 1, False),)),
     "mkdir": _Shape(((None, 0, True),)),
     "mkdirat": _Shape(((0, 1, True),)),
     "rmdir": _Shape(((None, 0, True),)),
@@ -86,6 +89,7 @@ class OpenedPaths:
         self._ours, self._theirs = socket.socketpair()
         self._found: set[tuple[str, bool]] = set()
         self._is_listening = False
+        self._is_complete = True
         self._num_executed = 0
         self._read = _memory_reader()
         self._thread = threading.Thread(target=self._work, name="opened paths", daemon=True)
@@ -109,7 +113,17 @@ class OpenedPaths:
             self._theirs.close()
         self._thread.join()
         found = tuple(OpenedPath(path=path, written=written) for path, written in sorted(self._found))
-        return self._is_listening, found
+        return self.is_known, found
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that was opened is in the record; one that is full is no proof of what was not opened."""
+        return self._is_listening and self._is_complete
+
+    @property
+    def saw_command(self) -> bool:
+        """Whether it came as far as running what was asked for."""
+        return self._num_executed >= _NUM_BEFORE
 
     # In the thread.
 
@@ -146,6 +160,9 @@ class OpenedPaths:
             id, process, _, call, _, _, *arguments = _QUESTION.unpack(question)
             try:
                 self._note(process, self._names.get(call, ""), arguments)
+            except Exception:
+                # Whatever we cannot read, the command must go on: without an answer every later call would fail.
+                self._is_complete = False
             finally:
                 with suppress(OSError):
                     fcntl.ioctl(listener, _SEND, _ANSWER.pack(id, 0, 0, _GO_ON))
@@ -153,8 +170,8 @@ class OpenedPaths:
     def _note(self, process: int, name: str, arguments: Sequence[int]) -> None:
         if name in ("execve", "execveat"):
             self._num_executed += 1
-        # prlimit runs, then bubblewrap, which makes the sandbox ready; the third is the command.
-        if self._num_executed < _NUM_BEFORE or len(self._found) >= MAX_PATHS or name not in _SHAPES:
+        # bubblewrap runs, which makes the sandbox ready, then prlimit; the third is the command.
+        if self._num_executed < _NUM_BEFORE or name not in _SHAPES:
             return
         shape = _SHAPES[name]
         with suppress(OSError):
@@ -164,10 +181,18 @@ class OpenedPaths:
             for folder, at, written in shape.paths:
                 path = self._read(process, arguments[at], MAX_PATH_BYTES).partition(b"\0")[0]
                 place = _HERE if folder is None else ctypes.c_int(arguments[folder] & 0xFFFFFFFF).value
-                self._found.add((_full(process, place, path), written or writes))
+                self._add(_full(process, place, path), written or writes)
+
+    def _add(self, path: str, written: bool) -> None:
+        if len(self._found) < MAX_PATHS:
+            self._found.add((path, written))
+        elif (path, written) not in self._found:
+            self._is_complete = False
 
     def _opens_for_writing(self, process: int, name: str, argument: int) -> bool:
-        flags = argument if name != "openat2" else struct.unpack("Q", self._read(process, argument, 8))[0]
+        flags = (
+            argument if name != "openat2" else int.from_bytes(self._read(process, argument, 8, False), sys.byteorder)
+        )
         return bool(flags & _ACCESS) or bool(flags & _WRITING)
 
 
@@ -183,8 +208,8 @@ class _Stretch(ctypes.Structure):
     _fields_ = (("at", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-def _memory_reader() -> Callable[[int, int, int], bytes]:
-    """read(process, address, length) → bytes up to there or to the end of what is mapped."""
+def _memory_reader() -> Callable[..., bytes]:
+    """read(process, address, length, is_text=True) → bytes up to there, for a text perhaps only to its end."""
     library = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(MAX_PATH_BYTES)
 
@@ -195,7 +220,9 @@ def _memory_reader() -> Callable[[int, int, int], bytes]:
             raise OSError(ctypes.get_errno(), "reading a path")
         return buffer.raw[:count]
 
-    def read(process: int, address: int, length: int) -> bytes:
+    def read(process: int, address: int, length: int, is_text: bool = True) -> bytes:
+        if not is_text:
+            return read_stretch(process, address, length)
         # The page after the one the path begins on need not be there.
         first = min(length, _PAGE - address % _PAGE)
         found = read_stretch(process, address, first)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     assert not [*control_groups.MOUNT.glob(f"{ours}*"), *control_groups.MOUNT.glob(f"*/{ours}*")]
 
 
-def run(root: Path, line: str, *, folder: str = ".", network: bool = False, **limits: float) -> CommandResult:
+def run(root: Path, line: str, *, folder: str = ".", network: bool = False, **limits: Any) -> CommandResult:
     async def work() -> CommandResult:
         isolation = Isolation(root=root)
         try:
@@ -193,6 +194,67 @@ def test_a_record_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("etude.workspace.opened_paths.MAX_PATHS", 100)
     result = run(root, "for n in $(seq 300); do : < a.txt; cat nothing$n 2>/dev/null; done; echo end")
     assert result.output == "end\n" and len(result.opened) == 100
+    # What is missing from a full record may have been opened.
+    assert not result.opened_known
+
+
+OPENAT2_ACROSS_PAGES = """
+import ctypes, mmap, struct
+pages = mmap.mmap(-1, 8192)
+start = 4096 - 4
+pages[start : start + 24] = struct.pack("QQQ", 0, 0, 0)
+how = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + start
+print(ctypes.CDLL(None).syscall(437, -100, b"a.txt", ctypes.c_void_p(how), 24) > 0, open("a.txt").read())
+"""
+
+
+def test_flags_across_two_pages_do_not_stop_the_recorder(root: Path) -> None:
+    (root / "tool.py").write_text(OPENAT2_ACROSS_PAGES)
+    result = run(root, "python3 -I -S tool.py; cat a.txt")
+    if "False A" in result.output:
+        pytest.skip("this kernel has no openat2")
+    assert result.output == "True A\nA" and result.opened_known
+    assert f"{root}/a.txt" in {one.path for one in result.opened}
+
+
+def test_the_folders_that_hold_mount_points_cannot_be_filled(root: Path) -> None:
+    line = (
+        "for place in / /dev /run ~; do head -c 9000000 /dev/zero > $place/big; done 2>/dev/null; du -cb /big /dev/big"
+    )
+    result = run(root, f"{line} /run/big ~/big 2>/dev/null | tail -1 | cut -f1", disk_bytes=1_000_000)
+    # In the two that may be written.
+    assert 0 < int(result.output) <= 2_100_000
+
+
+def test_a_folder_that_holds_the_home_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "me" / ".ssh").mkdir(parents=True)
+    (root / "me" / ".ssh" / "id").write_text("private")
+    for home in (root, root / "me"):
+        monkeypatch.setenv("HOME", str(home))
+        with pytest.raises(InputError, match="holds your home"):
+            run(root, "cat me/.ssh/id")
+
+
+def test_what_only_some_may_read_in_etc_is_not_there(root: Path) -> None:
+    line = "find /etc -type f ! -perm -o+r -size +0 2>/dev/null; find /etc -type d ! -perm -o+rx 2>/dev/null"
+    assert run(root, line).output == ""
+
+
+def test_a_sandbox_that_cannot_begin_is_no_failed_command(root: Path) -> None:
+    async def work(line: str, folder: str = ".", enter: tuple[str, ...] = ()) -> CommandResult:
+        isolation = Isolation(root=root, enter=enter)
+        try:
+            return await isolation.run(Command(line=line, folder=folder))
+        finally:
+            await isolation.close()
+
+    # Nobody is mapped in there, so bubblewrap may not do anything.
+    with pytest.raises(SandboxUnavailable):
+        asyncio.run(work("touch ran", enter=("unshare", "-U", "--")))
+    assert not (root / "ran").exists()
+    with pytest.raises(InputError, match="does not exist"):
+        asyncio.run(work("true", folder="missing"))
+    assert asyncio.run(work("echo 'bwrap: said by a command'; exit 1")).exit_code == 1
 
 
 def test_a_virtual_environment_of_the_tree_is_used(root: Path) -> None:
@@ -252,17 +314,44 @@ def test_a_started_program_talks_through_pipes_and_is_ended(root: Path) -> None:
     asyncio.run(work())
 
 
-def test_without_bubblewrap_nothing_is_run(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("etude.workspace.isolation._tool", shutil.which)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "not installed" in (isolation_problem() or "")
-    with pytest.raises((SandboxUnavailable, TypeError)):
-        run(root, "touch ran")
+def test_a_started_program_that_nobody_reads_is_ended(root: Path) -> None:
+    async def work() -> None:
+        isolation = Isolation(root=root)
+        process = await isolation.start(["sh", "-c", "yes & yes >&2"])
+        assert process.stdout and process.stderr
+        await process.stdout.readline(), await process.stderr.readline()
+        await asyncio.wait_for(isolation.close(), 10)
+        assert process.returncode is not None
+
+    asyncio.run(work())
+
+
+WITHOUT_BUBBLEWRAP = """
+import asyncio, sys
+from pathlib import Path
+from etude.errors import SandboxUnavailable
+from etude.workspace.isolation import Isolation, isolation_problem
+from etude.workspace.workspace import Command
+
+print(isolation_problem())
+try:
+    asyncio.run(Isolation(root=Path(sys.argv[1])).run(Command(line="touch ran")))
+except SandboxUnavailable as error:
+    print(error)
+"""
+
+
+def test_without_bubblewrap_nothing_is_run(root: Path, tmp_path: Path) -> None:
+    # In a process of its own, which has not found bubblewrap before.
+    command = [sys.executable, "-c", WITHOUT_BUBBLEWRAP, str(root)]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    problem, error = done.stdout.splitlines()
+    assert "bwrap is not installed" in problem and "bwrap is not installed" in error
     assert not (root / "ran").exists()
 
 
 AS_NOBODY = """
-import asyncio, sys
+import asyncio, subprocess, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from etude.workspace.isolation import Isolation
@@ -273,6 +362,13 @@ async def work():
     done = await isolation.run(Command(line="id -u; echo mine > mine; cat a.txt"))
     print(done.ending, done.output.split(), done.opened_known, any(one.path.endswith("a.txt") for one in done.opened))
     limits = CommandLimits(num_processes=30, memory_bytes=200_000_000, seconds=10)
+    # What else this user runs is no part of the limit.
+    others = [subprocess.Popen(["sleep", "60"]) for _ in range(40)]
+    piped = await isolation.run(Command(line="echo piped | cat", limits=limits))
+    for other in others:
+        other.kill()
+        other.wait()
+    print(piped.output.strip())
     bomb = await isolation.run(Command(line="bomb() { bomb | bomb & }; bomb; sleep 0.3; echo alive", limits=limits))
     hog = await isolation.run(Command(line="head -c 900M /dev/zero | tail", limits=limits))
     print(hog.ending)
@@ -303,4 +399,4 @@ def test_an_ordinary_user_is_isolated_the_same_way(root: Path, tmp_path: Path) -
     )
     if "ModuleNotFoundError" in done.stderr:
         pytest.skip(f"the system's Python lacks a package: {done.stderr.splitlines()[-1]}")
-    assert done.stdout.splitlines() == ["exited ['65534', 'A'] True True", "out_of_memory"], done.stderr
+    assert done.stdout.splitlines() == ["exited ['65534', 'A'] True True", "piped", "out_of_memory"], done.stderr
