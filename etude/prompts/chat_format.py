@@ -234,7 +234,26 @@ def read_hermes(text: str) -> Reading:
         call, at = _hermes_call(text, start + len(_CALL), f"call_{len(calls) + 1}")
         calls.append(call)
     prose.append(text[at:])
-    return Reading(prose="".join(prose).strip() if calls else text, calls=tuple(calls))
+    if not calls:
+        bare = _bare_calls(text)
+        return Reading(prose="" if bare else text, calls=bare)
+    return Reading(prose="".join(prose).strip(), calls=tuple(calls))
+
+
+def _bare_calls(text: str) -> tuple[ToolCall, ...]:
+    """Small models of the family leave the tags out: an answer that is nothing but calls is taken as such."""
+    body = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    calls: list[ToolCall] = []
+    while body:
+        try:
+            value, end = json.JSONDecoder().raw_decode(body)
+        except (ValueError, RecursionError):
+            return ()
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "arguments" not in value:
+            return ()
+        calls.append(_hermes_call(body[:end], 0, f"call_{len(calls) + 1}")[0])
+        body = body[end:].strip()
+    return tuple(calls)
 
 
 def _hermes_call(text: str, start: int, call_id: str) -> tuple[ToolCall, int]:

@@ -124,3 +124,13 @@ def test_the_familys_tags_in_a_text_or_a_result_are_taken_apart():
     assert "".join(segment.text for segment in segments).count(said) == 2
     assert not any(tag in segment.text for segment in segments for tag in ("<tool_call>", "</tool_call>"))
     assert not any("<|fim_" in segment.text for segment in segments)
+
+
+def test_calls_without_their_tags_are_read_when_the_answer_is_nothing_else():
+    call = '{"name": "read", "arguments": {"path": "a.py"}}'
+    for text in (call, f"\n```json\n{call}\n```", f"{call}\n{call}"):
+        reading = QWEN2_5.read(text)
+        assert {one.name for one in reading.calls} == {"read"} and not reading.prose
+        assert len({one.id for one in reading.calls}) == text.count("read")
+    for text in (f"As in {call}", f"{call} is how", '{"name": "read"}', '{"name": 3, "arguments": {}}', "[" * 100_000):
+        assert QWEN2_5.read(text).calls == () and QWEN2_5.read(text).prose == text
