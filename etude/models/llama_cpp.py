@@ -21,6 +21,7 @@ from etude.models.generation import Assembler, Pass, chooser_for, generate, logp
 from etude.models.llama_session import LOGIT_ROWS, PASS_ROWS, LlamaSession
 from etude.models.speculation import Drafter, DraftSource, NoDraft
 from etude.prompts.chat_format import TEMPLATE_KEY, ChatFormat, Segment, chat_format_for
+from etude.prompts.tokenizer import RememberingTokenizer
 
 Item = Chunk | Completion
 Emit = Callable[[Item], None]
@@ -33,6 +34,7 @@ class EmbeddedModel:
     def __init__(self, session: LlamaSession, *, name: str) -> None:
         self._session = session
         self._name = name
+        self._tokenizer = RememberingTokenizer(lambda text, control: session.tokenize(text, control=control))
         self._calibration: Calibration | None = None
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="etude-model")
@@ -101,7 +103,7 @@ class EmbeddedModel:
         return read_chat_format(self._session)
 
     def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
-        return encode_segments(self._session, segments)
+        return self._tokenizer.encode(segments)
 
     async def calibrate(self) -> Calibration:
         """What passes cost on this CPU, measured on the first call ever."""
