@@ -190,13 +190,14 @@ def _call_json(call: ToolCall) -> str:
 def arguments_object(arguments: str) -> dict[str, object]:
     """A call's arguments; what is no JSON object becomes {"malformed": text}, so that templates can read it."""
     try:
-        found = json.loads(arguments, parse_constant=_refuse_constant)
+        found = json.loads(arguments, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {"malformed": arguments}
 
 
-def _refuse_constant(name: str) -> object:
+def refuse_constant(name: str) -> object:
+    """For a JSON parser: NaN and Infinity, which Python reads and nobody else."""
     raise ValueError(f"{name} is no JSON")
 
 
@@ -226,10 +227,18 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+# More calls than any answer means. Python's JSON errors count the lines before them, which makes each broken call
+# cost as much as all the text before it.
+MAX_CALLS_READ = 1_000
+
+
 def read_hermes(text: str) -> Reading:
-    """Calls are read as JSON, not up to the next end tag: an argument may contain one."""
+    """Calls are read as JSON, not up to the next end tag: an argument may contain one.
+
+    What follows the first thousand stays prose.
+    """
     prose, calls, at = [], [], 0
-    while (start := text.find(_CALL, at)) >= 0:
+    while len(calls) < MAX_CALLS_READ and (start := text.find(_CALL, at)) >= 0:
         prose.append(text[at:start])
         call, at = _hermes_call(text, start + len(_CALL), f"call_{len(calls) + 1}")
         calls.append(call)
@@ -244,9 +253,9 @@ def _bare_calls(text: str) -> tuple[ToolCall, ...]:
     """Small models of the family leave the tags out: an answer that is nothing but calls is taken as such."""
     body = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     calls: list[ToolCall] = []
-    while body:
+    while body and len(calls) < MAX_CALLS_READ:
         try:
-            value, end = json.JSONDecoder().raw_decode(body)
+            value, end = json.JSONDecoder(parse_constant=refuse_constant).raw_decode(body)
         except (ValueError, RecursionError):
             return ()
         if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "arguments" not in value:
@@ -261,7 +270,7 @@ def _hermes_call(text: str, start: int, call_id: str) -> tuple[ToolCall, int]:
     while begin < len(text) and text[begin].isspace():
         begin += 1
     try:
-        value, end = json.JSONDecoder().raw_decode(text, begin)
+        value, end = json.JSONDecoder(parse_constant=refuse_constant).raw_decode(text, begin)
     except (ValueError, RecursionError):
         value, end = None, begin
     closed = text.find(_CALL_END, end)

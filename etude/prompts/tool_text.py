@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etude.messages import Message, Role, ToolCall, ToolSpec
+from etude.prompts.chat_format import MAX_CALLS_READ, refuse_constant
 
 _CALL_HEAD = re.compile(r'<call name="([^"<>\n]{0,200})">')
 _ARG_HEAD = re.compile(r'<arg name="([^"<>\n]{0,200})"( json)?>')
@@ -98,14 +99,15 @@ def _json(value: object) -> str:
 
 
 def read_calls(text: str, tools: Sequence[ToolSpec] = ()) -> TextReading:
-    """The calls in an answer, in time linear in its length. `tools` tell which raw values are numbers and the like."""
+    """The calls in an answer, in time linear in its length. `tools` tell which raw values are numbers and the like.
+
+    What follows the first thousand calls stays prose.
+    """
     prose: list[str] = []
     calls: list[ToolCall] = []
     malformed: list[MalformedCall] = []
     specs, at = {tool.name: tool for tool in tools}, 0
-    for _ in range(text.count("<call ")):
-        if (start := text.find("<call ", at)) < 0:
-            break
+    while len(calls) + len(malformed) < MAX_CALLS_READ and (start := text.find("<call ", at)) >= 0:
         prose.append(text[at:start])
         try:
             name, arguments, at = _read_call(text, start, specs)
@@ -145,7 +147,7 @@ def _value(raw: str, arg: re.Match[str], spec: ToolSpec | None, text: str, end: 
         plain = raw[1:].removesuffix("\n") if raw.startswith("\n") else raw
         return plain if _takes_text(spec, arg[1]) else _loosely(plain)
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         raise _Wrong(f"the argument {arg[1]!r} says json and is none.", _end_of_call(text, end)) from None
 
@@ -159,14 +161,14 @@ def _takes_text(spec: ToolSpec | None, name: str) -> bool:
 
 def _loosely(raw: str) -> object:
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return raw
 
 
 def _read_json_body(text: str, at: int) -> tuple[dict[str, object], int]:
     try:
-        value, end = json.JSONDecoder().raw_decode(text, at)
+        value, end = json.JSONDecoder(parse_constant=refuse_constant).raw_decode(text, at)
     except (ValueError, RecursionError):
         raise _Wrong("the JSON in the call cannot be read.", _end_of_call(text, at)) from None
     end = _skip_space(text, end)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.messages import ToolCall, ToolSpec
+from etude.prompts.chat_format import read_hermes
 from etude.prompts.tool_text import describe_tools, read_calls, write_call, write_results
 
 VALUES = st.one_of(st.text(), st.sampled_from(["</arg>", "</call>", '\n<call name="x">', "\n", "```\n"]), st.integers())
@@ -48,11 +49,22 @@ def test_a_broken_call_is_named_and_the_next_is_read(text: str, problem: str):
     assert problem in reading.malformed[0].problem
 
 
-@pytest.mark.parametrize("piece", ["<call ", '<call name="a">', '<call name="a"><arg name="b">', '<call name="a">{"'])
+PIECES = ["<call ", '<call name="a">', '<call name="a"><arg name="b">', '<call name="a">{"', '<call name="a">{</call>']
+TAGGED = ["<tool_call>", "<tool_call>x</tool_call>", '<tool_call>{"</tool_call>', '{"name": "a", "arguments": {}}']
+
+
+@pytest.mark.parametrize("piece", [*PIECES, *TAGGED])
 def test_a_huge_answer_is_read_in_linear_time(piece: str):
+    text = piece * (1_200_000 // len(piece))
     started = time.perf_counter()
-    read_calls(piece * (1_200_000 // len(piece)))
-    assert time.perf_counter() - started < 5
+    read_calls(text)
+    read_hermes(text)
+    assert time.perf_counter() - started < 3
+
+
+def test_what_only_python_takes_for_json_is_none():
+    reading = read_calls('<call name="a"><arg name="b" json>NaN</arg></call>')
+    assert (reading.calls, len(reading.malformed)) == ((), 1)
 
 
 def test_a_result_cannot_end_itself():
