@@ -20,7 +20,7 @@ from etude.models.calibration import Calibration
 from etude.models.generation import Assembler, Pass, chooser_for, generate, logprobs_of
 from etude.models.llama_session import LOGIT_ROWS, PASS_ROWS, LlamaSession
 from etude.models.speculation import Drafter, DraftSource, NoDraft
-from etude.prompts.chat_format import TEMPLATE_KEY, ChatFormat, Segment, chat_format_for
+from etude.prompts.chat_format import TEMPLATE_KEY, ChatFormat, Segment, chat_format_for, prompt_format_for
 from etude.prompts.tokenizer import RememberingTokenizer
 
 Item = Chunk | Completion
@@ -100,7 +100,7 @@ class EmbeddedModel:
 
     def read_chat_format(self) -> ChatFormat:
         """The format that the model's file names. Raises Unsupported."""
-        return read_chat_format(self._session)
+        return chat_format_for(_about_format(self._session))
 
     def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
         return self._tokenizer.encode(segments)
@@ -201,11 +201,11 @@ def encode(session: LlamaSession, prompt: Prompt) -> list[int]:
         return session.tokenize(prompt)
     if not isinstance(prompt, Chat):
         return list(prompt)
-    return encode_segments(session, read_chat_format(session).segments(prompt))
+    return encode_segments(session, prompt_format_for(_about_format(session)).segments(prompt))
 
 
-def read_chat_format(session: LlamaSession) -> ChatFormat:
-    return chat_format_for({key: session.metadata(key) for key in (TEMPLATE_KEY, "general.name")})
+def _about_format(session: LlamaSession) -> dict[str, str]:
+    return {key: session.metadata(key) for key in (TEMPLATE_KEY, "general.name")}
 
 
 def encode_segments(session: LlamaSession, segments: Sequence[Segment]) -> list[int]:

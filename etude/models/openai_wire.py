@@ -456,10 +456,27 @@ class Assembly:
             token_ids=token_ids,
             logprobs=logprobs,
             finish_reason=self._finish_reason(),
-            tool_calls=tuple(call.finished(index) for index, call in sorted(self._calls.items())),
+            tool_calls=self._finished_calls(),
             usage=self._final_usage(seconds),
             model=self._model or name,
         )
+
+    def _finished_calls(self) -> tuple[ToolCall, ...]:
+        """Each with an id of its own; what has none, or that of an earlier call, gets one."""
+        calls = [call.finished() for _, call in sorted(self._calls.items())]
+        told = {call.id for call in calls}
+        seen: set[str] = set()
+        found = []
+        for index, call in enumerate(calls):
+            call_id = call.id if call.id not in seen else ""
+            if not call_id:
+                call_id = next(
+                    one for n in range(index, index + 2 * len(calls) + 1) if (one := f"call_{n}") not in told
+                )
+                told.add(call_id)
+            seen.add(call_id)
+            found.append(replace(call, id=call_id))
+        return tuple(found)
 
     def _add_tokens(self, choice: Choice) -> tuple[int, ...]:
         logprobs = choice.logprobs or Logprobs()
@@ -535,7 +552,7 @@ class _Call:
         arguments = function.arguments or ""
         self._arguments.append(arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
 
-    def finished(self, index: int) -> ToolCall:
+    def finished(self) -> ToolCall:
         if not self._name:
             raise NotTheProtocol("a tool call without a name")
-        return ToolCall(id=self.id or f"call_{index}", name=self._name, arguments="".join(self._arguments))
+        return ToolCall(id=self.id, name=self._name, arguments="".join(self._arguments))

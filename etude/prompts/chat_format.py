@@ -307,7 +307,9 @@ _REWRITING_TEMPLATES = (
 
 
 def chat_format_for(metadata: Mapping[str, str]) -> ChatFormat:
-    """The format of a model by its GGUF metadata. Raises Unsupported for a family without one here."""
+    """The format for conversations that grow, by a model's GGUF metadata. Raises Unsupported for a family without
+    one here, and for one whose template rewrites the past.
+    """
     template = metadata.get(TEMPLATE_KEY, "")
     for sign, reason in _REWRITING_TEMPLATES:
         if sign in template:
@@ -315,6 +317,14 @@ def chat_format_for(metadata: Mapping[str, str]) -> ChatFormat:
                 f"{metadata.get('general.name', 'this model')} has a chat template that {reason}, so the tokens of a "
                 "conversation's past would change. Use its server (a conversation over HTTP), or Qwen2.5."
             )
+    return prompt_format_for(metadata)
+
+
+def prompt_format_for(metadata: Mapping[str, str]) -> ChatFormat:
+    """The format for prompts that are encoded whole each time, where no past has to stay. Raises Unsupported for a
+    family without one here.
+    """
+    template = metadata.get(TEMPLATE_KEY, "")
     for sign, chat_format in _KNOWN_TEMPLATES:
         if sign in template:
             return chat_format

@@ -207,6 +207,41 @@ def test_tool_calls_of_careless_servers_are_understood() -> None:
     )
 
 
+def test_parallel_calls_of_one_id_or_none_get_their_own() -> None:
+    calls: list[dict[str, Any]] = [{"index": at, "function": {"name": "read", "arguments": "{}"}} for at in range(4)]
+    calls[0]["id"] = calls[2]["id"] = "call_1"
+    message = {"delta": {"tool_calls": calls}}
+    completion = asyncio.run(completion_of(events({"choices": [message]}, finish("tool_calls"))))
+    ids = [call.id for call in completion.tool_calls]
+    assert (ids[0], len(set(ids)), "" in ids) == ("call_1", 4, False)
+
+
+def test_a_conversation_with_broken_calls_is_sent_as_one_without() -> None:
+    async def test() -> None:
+        broken = (
+            ToolCall(id="c", name="read", arguments='{"path": "a'),
+            ToolCall(id="c", name="no such tool", arguments="[1]"),
+            ToolCall(id="", name="", arguments="{}"),
+        )
+        results = [Message(role=Role.TOOL, text=call.name, tool_call_id=call.id) for call in broken]
+        chat = Chat(messages=(Message(role=Role.ASSISTANT, text="", tool_calls=broken), *results), tools=(READ,))
+        async with asked(events(finish())) as (model, server):
+            await answer(model, chat)
+            said, *answers = server.requests[0].body["messages"]
+        assert [
+            (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in said["tool_calls"]
+        ] == [
+            ("read", {"malformed": '{"path": "a'}),
+            ("no_such_tool", {"malformed": "[1]"}),
+            ("malformed", {}),
+        ]
+        ids = [call["id"] for call in said["tool_calls"]]
+        assert len(set(ids)) == 3
+        assert [one["tool_call_id"] for one in answers] == ids
+
+    run(test())
+
+
 def test_an_answer_that_is_not_streamed_is_taken_whole() -> None:
     message = {"content": "hello", "tool_calls": None}
     body = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"completion_tokens": 2}, "model": "x"}

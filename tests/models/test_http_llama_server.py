@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from etude.errors import PromptTooLong, ServerRefused, Unsupported
-from etude.messages import Chat, Completion, FinishReason, Message, Prompt, Role, Sampling
+from etude.messages import Chat, Completion, FinishReason, Message, Prompt, Role, Sampling, ToolCall
 from etude.models import catalog
 from etude.models.http import HttpModel
 from etude.models.model import finish
@@ -111,6 +111,20 @@ def test_llama_splits_characters_into_tokens_and_we_say_nothing_wrong(llama_serv
         assert not completion.text.isascii()
         assert (completion.token_ids, completion.logprobs) == ((), ())
         assert completion.usage.generated_tokens == 6
+
+    at_llama(llama_server, test)
+
+
+def test_llama_goes_on_after_a_call_that_was_no_json(llama_server: str) -> None:
+    async def test(model: HttpModel) -> None:
+        broken = ToolCall(id="", name="read", arguments='{"path": "a')
+        history = (
+            HELLO.messages[0],
+            Message(role=Role.ASSISTANT, text="", tool_calls=(broken, broken)),
+            Message(role=Role.TOOL, text="no JSON", tool_call_id=""),
+            Message(role=Role.TOOL, text="no JSON", tool_call_id=""),
+        )
+        assert (await answer(model, Chat(messages=history), Sampling(max_tokens=2))).usage.generated_tokens == 2
 
     at_llama(llama_server, test)
 

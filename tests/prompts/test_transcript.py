@@ -8,7 +8,7 @@ from etude.errors import Unsupported
 from etude.messages import Chat, Completion, FinishReason, Message, Role, ToolCall, ToolSpec
 from etude.models import catalog
 from etude.models.llama_cpp import EmbeddedModel
-from etude.prompts.chat_format import QWEN2_5, Segment, chat_format_for
+from etude.prompts.chat_format import PLAIN_CHATML, QWEN2_5, Segment, chat_format_for, prompt_format_for
 from etude.prompts.transcript import Transcript
 
 TOOL = ToolSpec(name="read", description="Reads é.", parameters={"type": "object"})
@@ -83,6 +83,11 @@ def test_qwen_writes_calls_and_groups_results_as_its_template_does():
 def test_a_template_that_rewrites_the_past_is_refused(sign: str, drops: str):
     with pytest.raises(Unsupported, match=drops):
         chat_format_for({"tokenizer.chat_template": f"<|im_start|>{{{{ x.split('{sign}') }}}}"})
+
+
+def test_a_family_that_rewrites_the_past_still_answers_whole_prompts():
+    metadata = {"tokenizer.chat_template": "<|im_start|>{{ x.split('</think>') }}"}
+    assert prompt_format_for(metadata) == PLAIN_CHATML
 
 
 @pytest.mark.embedded
