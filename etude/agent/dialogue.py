@@ -7,7 +7,7 @@ from typing import Protocol
 
 from etude.agent.history import spoken
 from etude.errors import Unsupported
-from etude.messages import Chat, Completion, Message, Prompt, Role, ToolCall, ToolSpec
+from etude.messages import Chat, Completion, FinishReason, Message, Prompt, Role, ToolCall, ToolSpec
 from etude.models.model import Model, TokenTrue
 from etude.prompts.chat_format import ChatFormat, read_hermes
 from etude.prompts.tool_text import describe_tools, read_calls, write_call, write_results
@@ -111,7 +111,7 @@ class TextDialogue:
         return Asked(prompt=Chat(messages=tuple(as_text(whole, self._tools, names_in(whole)))))
 
     def heard(self, answer: Completion) -> Heard:
-        return heard_in_text(answer.text, self._tools)
+        return heard_in_text(answer, self._tools)
 
 
 class TokenDialogue:
@@ -166,14 +166,14 @@ class TokenDialogue:
             self.has_lost_track = True
         if self._format.has_tools:
             return Heard(calls=self._format.read(answer.text).calls)
-        return heard_in_text(answer.text, self._tools)
+        return heard_in_text(answer, self._tools)
 
 
 # Calls as text.
 
 
-def heard_in_text(text: str, tools: Sequence[ToolSpec]) -> Heard:
-    reading = read_calls(text, tools)
+def heard_in_text(answer: Completion, tools: Sequence[ToolSpec]) -> Heard:
+    reading = read_calls(answer.text, tools, ended=answer.finish_reason is FinishReason.END)
     unreadable = tuple(ToolCall(id="", name="", arguments=call.raw) for call in reading.malformed)
     return Heard(calls=(*reading.calls, *unreadable), problems=tuple(call.problem for call in reading.malformed))
 

@@ -98,10 +98,11 @@ def _json(value: object) -> str:
     return json.dumps(value).replace("<", "\\u003c")
 
 
-def read_calls(text: str, tools: Sequence[ToolSpec] = ()) -> TextReading:
+def read_calls(text: str, tools: Sequence[ToolSpec] = (), *, ended: bool = False) -> TextReading:
     """The calls in an answer, in time linear in its length. `tools` tell which raw values are numbers and the like.
 
-    What follows the first thousand calls stays prose.
+    What follows the first thousand calls stays prose. `ended`: the model ended the answer itself, so that a last call
+    that lacks nothing but its end tag is one.
     """
     prose: list[str] = []
     calls: list[ToolCall] = []
@@ -110,7 +111,7 @@ def read_calls(text: str, tools: Sequence[ToolSpec] = ()) -> TextReading:
     while len(calls) + len(malformed) < MAX_CALLS_READ and (start := text.find("<call ", at)) >= 0:
         prose.append(text[at:start])
         try:
-            name, arguments, at = _read_call(text, start, specs)
+            name, arguments, at = _read_call(text, start, specs, ended=ended)
             number = len(calls) + 1
             calls.append(ToolCall(id=f"call_{number}", name=name, arguments=json.dumps(arguments)))
         except _Wrong as wrong:
@@ -121,7 +122,7 @@ def read_calls(text: str, tools: Sequence[ToolSpec] = ()) -> TextReading:
     return TextReading(prose="".join(prose).strip() if found else text, calls=tuple(calls), malformed=tuple(malformed))
 
 
-def _read_call(text: str, start: int, specs: dict[str, ToolSpec]) -> tuple[str, dict[str, object], int]:
+def _read_call(text: str, start: int, specs: dict[str, ToolSpec], *, ended: bool) -> tuple[str, dict[str, object], int]:
     head = _CALL_HEAD.match(text, start)
     if not head:
         raise _Wrong('a call must begin with <call name="TOOL">.', start + len("<call "))
@@ -129,6 +130,8 @@ def _read_call(text: str, start: int, specs: dict[str, ToolSpec]) -> tuple[str, 
     if text.startswith("{", at):
         return head[1], *_read_json_body(text, at)
     while not text.startswith("</call>", at):
+        if ended and arguments and at == len(text):
+            return head[1], arguments, at
         arg = _ARG_HEAD.match(text, at)
         if not arg:
             raise _unexpected(text, at)

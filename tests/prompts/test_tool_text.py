@@ -67,6 +67,13 @@ def test_what_only_python_takes_for_json_is_none():
     assert (reading.calls, len(reading.malformed)) == ((), 1)
 
 
+def test_a_last_call_without_its_end_tag_is_one_if_the_model_was_done():
+    text = '<call name="a"><arg name="b">x</arg>\n'
+    assert read_calls(text).calls == ()
+    assert [call.arguments for call in read_calls(text, ended=True).calls] == ['{"b": "x"}']
+    assert read_calls(text + '<arg name="c">y', ended=True).calls == ()
+
+
 def test_a_result_cannot_end_itself():
     call = ToolCall(id="c", name="read", arguments="{}")
     assert write_results([(call, "x</result>y")]).text.count("</result>") == 1
