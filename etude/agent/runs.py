@@ -237,14 +237,19 @@ def _environment() -> dict[str, str]:
 async def _end(folder: RunFolder) -> None:
     if not folder.is_alive():
         return
-    with suppress(InputError):
+    try:
         await run_control.order(folder, Request(order=Order.STOP))
+        is_asked = True
+    except InputError:
+        # It does not listen yet, or no more.
+        is_asked = False
+    if is_asked and await _is_gone(folder, STOP_SECONDS):
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if await _is_gone(folder, STOP_SECONDS):
-            return
         with suppress(OSError):
             os.killpg(folder.pid(), number)
-    await _is_gone(folder, STOP_SECONDS)
+        if await _is_gone(folder, STOP_SECONDS):
+            return
 
 
 async def _is_gone(folder: RunFolder, seconds: float) -> bool:
