@@ -215,6 +215,8 @@ def environment(root: Path, more: Mapping[str, str]) -> dict[str, str]:
         "PAGER": "cat",
         "GIT_PAGER": "cat",
         "PIP_NO_INPUT": "1",
+        # Python takes its cache for fresh when second and size are the same: an edit right after a run would not count.
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     return {**made, **more}
 

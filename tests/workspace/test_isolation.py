@@ -400,3 +400,9 @@ def test_an_ordinary_user_is_isolated_the_same_way(root: Path, tmp_path: Path) -
     if "ModuleNotFoundError" in done.stderr:
         pytest.skip(f"the system's Python lacks a package: {done.stderr.splitlines()[-1]}")
     assert done.stdout.splitlines() == ["exited ['65534', 'A'] True True", "piped", "out_of_memory"], done.stderr
+
+
+def test_an_edit_right_after_a_run_counts_though_the_file_keeps_its_size(root: Path) -> None:
+    for text in ("x = 1", "x = 2", "x = 3"):
+        (root / "value.py").write_text(text)
+        assert run(root, "python3 -c 'import value; print(value.x)'").output == f"{text[-1]}\n"
