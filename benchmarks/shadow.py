@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from etude.agent.loop import run
 from etude.messages import Completion, ToolCall
 from etude.models.scripted import ScriptedModel
 from etude.tasks import Task
+from etude.workspace import control_groups
 from etude.workspace.memory import MemoryWorkspace
 from etude.workspace.shadow import ShadowWorkspace, open_shadow
 from etude.workspace.workspace import Command
@@ -98,7 +99,7 @@ async def measure(*, num_files: int, rounds: int, num_soaked: int) -> Measured:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def _scratch() -> Generator[Path]:
     """A folder for the trees, and for etude's own files, so that what is left over can be told."""
     with tempfile.TemporaryDirectory(prefix="etude-bench-") as folder:
         before = os.environ.get("ETUDE_STATE")
@@ -283,6 +284,7 @@ def belongings(tree: Path) -> set[str]:
     processes = {f"process {process}" for process in _descendants()}
     opened = {f"open file {number}" for number in os.listdir("/proc/self/fd")}  # noqa: PTH208
     kept = {str(path) for path in Path(os.environ["ETUDE_STATE"]).rglob("*")}
+    kept |= {str(path) for path in control_groups.MOUNT.glob(f"**/etude-{os.getpid()}-*")}
     return mounts | processes | opened | kept | {path.read_text() for path in tree.rglob("*.py")}
 
 

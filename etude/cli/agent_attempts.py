@@ -13,6 +13,7 @@ from etude.agent.limits import Limits
 from etude.agent.run_process import RunSession
 from etude.agent.store import TraceStore, load
 from etude.agent.tool_choice import tools_for
+from etude.agent.toolbox import Tool
 from etude.assistant.apply.agent_edit import apply_with
 from etude.errors import TraceUnusable
 from etude.models.model import Model
@@ -32,6 +33,8 @@ class Working:
     shadow: ShadowWorkspace
     limits: Limits
     network: bool
+    tools: Sequence[Tool] = ()
+    """Of the user's MCP servers."""
     at_once: int = 1
     """Attempts of best-of-n."""
 
@@ -52,7 +55,7 @@ async def _attempt(working: Working) -> None:
             working.limits,
             observer=session.observe,
             person=session.person,
-            tools=tools_for(shadow, apply=apply_with(working.model), network=working.network),
+            tools=[*tools_for(shadow, apply=apply_with(working.model), network=working.network), *working.tools],
             store=store,
             resume=_saved(store),
         )
@@ -87,7 +90,7 @@ async def _attempts(working: Working) -> None:
             working.limits,
             observer=(_inner if working.at_once == 1 else _brief)(session.observe, number),
             person=session.person,
-            tools=tools_for(fork, apply=apply_with(model), network=working.network),
+            tools=[*tools_for(fork, apply=apply_with(model), network=working.network), *working.tools],
             store=TraceStore(session.folder.path / "attempts" / str(number)),
         )
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from etude.agent.events import Notice
+from etude.agent.mcp_client import mcp_tools, servers_from_settings
 from etude.agent.run_folder import RunFolder
 from etude.agent.run_process import RunSession
 from etude.agent.settings import agent_settings, limits_for, may_use_network
@@ -51,9 +52,14 @@ async def _work(session: RunSession) -> None:
     opening = asyncio.create_task(asyncio.to_thread(models.open_model, record.options.model))
     try:
         state, how = session.folder.shadow, shadow_settings(session.root)
-        async with open_shadow(session.root, state=state, settings=how) as shadow, _opened(opening) as model:
+        servers = servers_from_settings(models.settings_tables("mcp_server"))
+        async with (
+            open_shadow(session.root, state=state, settings=how) as shadow,
+            _opened(opening) as model,
+            mcp_tools(servers) as mcp,
+        ):
             session.work_in(shadow)
-            for problem in shadow.problems:
+            for problem in [*shadow.problems, *mcp.problems]:
                 session.observe(Notice(text=problem))
             working = Working(
                 session=session,
@@ -62,6 +68,7 @@ async def _work(session: RunSession) -> None:
                 shadow=shadow,
                 limits=limits_for(settings, record.options),
                 network=may_use_network(settings, record.options),
+                tools=mcp.tools,
                 at_once=settings.attempts_at_once,
             )
             await perform(working)

@@ -14,7 +14,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,6 +113,8 @@ class ShadowWorkspace:
         )
         # Files are looked at and written by one at a time; commands run beside.
         self._lock = asyncio.Lock()
+        self.before_read: Callable[[str], Awaitable[None]] | None = None
+        """Called with a path before it is read: an editor hands over its unsaved text here, by `set_buffer`."""
         self._followed: list[Followed] = []
         self._remembered: dict[str, str] = {}
         self._following = asyncio.create_task(self._keep_following())
@@ -145,6 +147,8 @@ class ShadowWorkspace:
     # Workspace.
 
     async def read(self, path: str) -> str:
+        if self.before_read:
+            await self.before_read(path)
         text = await self._in_thread(self._tree.folder.read_text, path)
         self._remembered[self._tree.folder.real_path(path)] = text
         if len(self._remembered) > MAX_REMEMBERED:
