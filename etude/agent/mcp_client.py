@@ -211,7 +211,7 @@ class McpTool:
         if self.connection.client is None:
             return Answer(text=f"The MCP server {name} has ended.", error=TurnError.TOOL_FAILED)
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(max(0.1, min(CALL_SECONDS, context.seconds_left))):
                 result = await self.connection.client.call_tool(self.offered_as, arguments)
         except TimeoutError:
             said = f"The MCP server {name} did not answer in {CALL_SECONDS:g} s."
@@ -223,10 +223,14 @@ class McpTool:
 
 def _text_of(result: Any) -> str:
     """What of an answer is text; pictures and sounds are only named."""
-    parts = [getattr(block, "text", None) or f"({block.type}, not shown)" for block in result.content]
+    parts = [_block_text(block) or f"({block.type}, not shown)" for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
     return "\n".join(parts)[:MAX_ANSWER_CHARACTERS] or "(It answered nothing.)"
+
+
+def _block_text(block: Any) -> str | None:
+    return getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
 
 
 def _said(error: BaseException) -> str:

@@ -7,6 +7,7 @@ Standard output belongs to the protocol.
 
 import asyncio
 import secrets
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -22,10 +23,11 @@ from etude.agent.events import Notice
 from etude.agent.landing import land
 from etude.agent.limits import Limits
 from etude.agent.mcp_client import McpServer, mcp_tools
+from etude.agent.store import TraceStore, load
 from etude.agent.tool_choice import tools_for
 from etude.agent.toolbox import Tool
 from etude.assistant.apply.agent_edit import apply_with
-from etude.errors import EtudeError
+from etude.errors import EtudeError, TraceUnusable
 from etude.models.model import Model
 from etude.server.acp_editor import Editor
 from etude.server.acp_updates import Updates
@@ -58,8 +60,9 @@ class Session:
     tools: Sequence[Tool]
     problems: list[str]
     """What a person should know before the first answer."""
+    store: TraceStore
     trace: Trace | None = None
-    running: "asyncio.Task[Trace] | None" = None
+    running: "asyncio.Task[Any] | None" = None
 
 
 class EtudeAgent:
@@ -103,7 +106,8 @@ class EtudeAgent:
     ) -> acp.InitializeResponse:
         self._capabilities = client_capabilities or schema.ClientCapabilities()
         return acp.InitializeResponse(
-            protocol_version=min(protocol_version, acp.PROTOCOL_VERSION),
+            # The version that we speak; an editor that does not ends the connection.
+            protocol_version=acp.PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
                 load_session=False, prompt_capabilities=schema.PromptCapabilities(embedded_context=True)
             ),
@@ -121,9 +125,12 @@ class EtudeAgent:
         **kwargs: Any,
     ) -> acp.NewSessionResponse:
         id = f"s-{secrets.token_hex(6)}"
+        root = Path(cwd)
+        if not root.is_absolute():
+            raise acp.RequestError(INVALID_PARAMS, f"{cwd!r} is not a whole path. Name the folder from the top.")
         stack = AsyncExitStack()
         try:
-            root = Path(cwd)
+            store = TraceStore(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etude-acp-"))))
             shadow = await stack.enter_async_context(open_shadow(root, settings=self._settings_for(root)))
             servers = [*self._mcp_servers, *_given_servers(mcp_servers or ())]
             tools = await stack.enter_async_context(mcp_tools(servers))
@@ -142,6 +149,7 @@ class EtudeAgent:
             stack=stack,
             tools=tools.tools,
             problems=[*shadow.problems, *tools.problems],
+            store=store,
         )
         return acp.NewSessionResponse(session_id=id)
 
@@ -155,43 +163,62 @@ class EtudeAgent:
         statement = _statement(prompt)
         if not statement:
             raise acp.RequestError(INVALID_PARAMS, "The prompt holds no text. Say what is to be done.")
-        updates = Updates(self._connected(), session_id, session.shadow.root)
-        session.running = asyncio.create_task(self._run(session, statement, updates))
+        session.running = asyncio.create_task(self._prompted(session, statement))
         try:
-            trace = await session.running
+            return acp.PromptResponse(stop_reason=await session.running)
         except asyncio.CancelledError:
-            await updates.close()
             return acp.PromptResponse(stop_reason="cancelled")
         except EtudeError as error:
-            await updates.close()
             raise acp.RequestError(SESSION_FAILED, str(error)) from error
         finally:
             session.running = None
-        await updates.close()
-        await self._offer(session)
-        return acp.PromptResponse(stop_reason=_stop_reason(trace))
 
     async def cancel(self, session_id: str, **kwargs: Any) -> None:
         session = self._sessions.get(session_id)
         if session and session.running:
             session.running.cancel()
 
-    async def _run(self, session: Session, statement: str, updates: Updates) -> Trace:
+    async def _prompted(self, session: Session, statement: str) -> Any:
+        """Work on it, then offer what was changed; returns the protocol's reason for the end."""
+        updates = Updates(self._connected(), session.id, session.shadow.root)
+        session.editor.open_question = ""
+        try:
+            trace = await self._run(session, statement, updates)
+        finally:
+            await asyncio.shield(updates.close())
+        if trace is None:
+            return "end_turn"
+        await self._offer(session)
+        return _STOPS.get(trace.stop_reason or StopReason.FINISHED, "end_turn")
+
+    async def _run(self, session: Session, statement: str, updates: Updates) -> Trace | None:
+        """None when the run was left for a question that the next prompt answers."""
         model = await self._opened_model()
         while session.problems:
             updates.observe(Notice(text=session.problems.pop(0)))
-        task = Task(id=session.id, statement=statement)
-        trace = await loop.run(
-            task,
-            model,
-            session.shadow,
-            self._limits,
-            observer=updates.observe,
-            person=session.editor,
-            tools=[*tools_for(session.shadow, apply=apply_with(model), network=self._network), *session.tools],
-            resume=session.trace,
+        running = asyncio.create_task(
+            loop.run(
+                Task(id=session.id, statement=statement),
+                model,
+                session.shadow,
+                self._limits,
+                observer=updates.observe,
+                person=session.editor,
+                tools=[*tools_for(session.shadow, apply=apply_with(model), network=self._network), *session.tools],
+                store=session.store,
+                resume=session.trace,
+            )
         )
-        session.trace = trace
+        session.editor.leave = running.cancel
+        try:
+            trace = await running
+        except asyncio.CancelledError:
+            if not session.editor.open_question:
+                raise
+            return None
+        finally:
+            # Also of a run that was cancelled: the conversation goes on from there.
+            session.trace = _saved(session.store)
         updates.say_end(trace)
         return trace
 
@@ -293,5 +320,8 @@ def _given_servers(servers: Sequence[Any]) -> list[McpServer]:
     ]
 
 
-def _stop_reason(trace: Trace) -> Any:
-    return _STOPS.get(trace.stop_reason or StopReason.FINISHED, "end_turn")
+def _saved(store: TraceStore) -> Trace | None:
+    try:
+        return load(store.folder)
+    except TraceUnusable:
+        return None

@@ -155,6 +155,11 @@ class ShadowWorkspace:
             self._remembered.pop(next(iter(self._remembered)))
         return text
 
+    async def saved(self, path: str) -> bytes | None:
+        """What the user's own file says on the disk; None if there is none. Raises OutsideRoot."""
+        real_path = await self._in_thread(self._tree.folder.real_path, path)
+        return await self._in_thread(self._tree.files.live.content, real_path)
+
     async def read_many(self, paths: Sequence[str]) -> Sequence[str | None]:
         return await self._in_thread(self._tree.folder.read_texts, paths)
 

@@ -187,6 +187,90 @@ def test_cancelling_stops_the_run(root: Path) -> None:
         spoken(server, editor, work)
 
 
+def test_a_cancelled_conversation_goes_on_with_what_was_said(root: Path) -> None:
+    editor = Editor()
+
+    async def work(agent: Any) -> None:
+        session = (await agent.new_session(cwd=str(root), mcp_servers=[])).session_id
+        running = asyncio.create_task(prompted(agent, session, "Run for long."))
+        await editor.prints.wait()
+        await agent.cancel(session_id=session)
+        assert await running == "cancelled"
+        assert await prompted(agent, session, "Something else.") == "end_turn"
+
+    def script(body: dict[str, Any]) -> list[Any]:
+        end = call("finish", answer="done")
+        return [call("run", command="echo begun; sleep 300", seconds=400), *[end] * 3]
+
+    with ModelServer(script) as server:
+        spoken(server, editor, work)
+        sent = str(server.requests[-1])
+    assert "Run for long." in sent and "Something else." in sent
+
+
+def test_an_open_question_ends_the_turn_and_the_next_prompt_answers_it(root: Path) -> None:
+    editor = Editor()
+
+    async def work(agent: Any) -> None:
+        session = (await agent.new_session(cwd=str(root), mcp_servers=[])).session_id
+        assert await prompted(agent, session, "Name it.") == "end_turn"
+        assert "Which name?" in editor.said()
+        assert await prompted(agent, session, "Call it Ada.") == "end_turn"
+
+    with ModelServer([call("ask", question="Which name?"), *[call("finish", answer="It is Ada.")] * 3]) as server:
+        spoken(server, editor, work)
+        assert "Call it Ada." in str(server.requests[-1])
+    assert "It is Ada." in editor.said()
+
+
+def test_paths_that_lead_out_are_not_asked_of_the_editor(root: Path) -> None:
+    editor = Editor()
+    seen: list[str] = []
+    read = editor.read_text_file
+
+    async def noting(session_id: str, path: str, **kwargs: Any) -> Any:
+        seen.append(path)
+        return await read(session_id, path, **kwargs)
+
+    editor.read_text_file = noting
+
+    async def work(agent: Any) -> None:
+        session = (await agent.new_session(cwd=str(root), mcp_servers=[])).session_id
+        await prompted(agent, session, "Look around.")
+
+    script = [call("read", path="/etc/hostname"), call("read", path="../x"), call("finish", answer="no")]
+    with ModelServer(script) as server:
+        spoken(server, editor, work)
+    assert seen == []
+
+
+def test_a_write_that_the_editor_refuses_is_told_and_the_others_are_made(root: Path) -> None:
+    (root / "b.py").write_text("y = 1\n")
+    editor = Editor()
+    write = editor.write_text_file
+
+    async def full(session_id: str, path: str, content: str, **kwargs: Any) -> None:
+        if path.endswith("a.py"):
+            raise acp.RequestError(-32000, "disk full")
+        await write(session_id, path, content, **kwargs)
+
+    editor.write_text_file = full
+
+    async def work(agent: Any) -> None:
+        session = (await agent.new_session(cwd=str(root), mcp_servers=[])).session_id
+        assert await prompted(agent, session, "Make both two.") == "end_turn"
+
+    script = [
+        call("write", path="a.py", text="x = 2\n"),
+        call("write", path="b.py", text="y = 2\n"),
+        call("finish", answer="ok"),
+    ]
+    with ModelServer(script) as server:
+        spoken(server, editor, work)
+    assert (root / "b.py").read_text() == "y = 2\n"
+    assert "disk full" in editor.said()
+
+
 def test_wrong_requests_get_errors_that_say_what_is_wrong(root: Path) -> None:
     async def work(agent: Any) -> None:
         with pytest.raises(acp.RequestError, match="no session"):
