@@ -84,14 +84,17 @@ class Bases:
         kept = self._folder / digest
         if len(content) <= MAX_KEPT_BYTES and not kept.exists():
             partial = kept.with_suffix(".part")
-            partial.write_bytes(content)
-            partial.replace(kept)
+            # On a full disk the work goes on; where both sides then change this file, it is a conflict.
+            with suppress(OSError):
+                partial.write_bytes(content)
+                partial.replace(kept)
         return digest
 
     def _set(self, path: str, base: Base) -> None:
         self._entries[path] = base
         line = json.dumps([path, base.known, base.digest, base.mode])
-        with self._journal.open("a", encoding="utf-8", errors="surrogateescape") as journal:
+        # What a full disk does not take is not known after a crash; until then it is.
+        with suppress(OSError), self._journal.open("a", encoding="utf-8", errors="surrogateescape") as journal:
             journal.write(line + "\n")
 
 

@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 import platformdirs
 
 from etude.edits import Patch
-from etude.errors import InputError, ShadowUnavailable
+from etude.errors import InputError, ShadowUnavailable, WorkspaceError
 from etude.workspace.git_ignore import ignored_paths
 from etude.workspace.isolation import Isolation
 from etude.workspace.language_servers import LanguageServers
@@ -52,6 +52,8 @@ MAX_IGNORED_BYTES = 20_000_000
 MAX_REMEMBERED = 500
 
 OWNER_NAME = "owner"
+
+_WAY_OUT = "Your files are as they were; look for space in the folder of etude's files (ETUDE_STATE)."
 
 Given = ParamSpec("Given")
 Got = TypeVar("Got")
@@ -353,7 +355,10 @@ class ShadowWorkspace:
 
     async def _locked(self, function: Callable[Given, Got], *arguments: Given.args, **named: Given.kwargs) -> Got:
         async with self._lock:
-            return await asyncio.to_thread(function, *arguments, **named)
+            try:
+                return await asyncio.to_thread(function, *arguments, **named)
+            except OSError as error:
+                raise WorkspaceError(f"The shadow of {self.root} fails: {error.strerror}. {_WAY_OUT}") from error
 
 
 @asynccontextmanager
@@ -370,7 +375,8 @@ async def open_shadow(
     _check_apart(root, folder)
     if state is None:
         await asyncio.to_thread(clean_leftovers)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _kept_in(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _owning(folder):
         # Watching begins before the view is there, so that no change falls between.
         watch = TreeWatch(root)
@@ -402,12 +408,25 @@ def _check_apart(root: Path, state: Path) -> None:
 
 async def _opened(root: Path, folder: Path, settings: ShadowSettings, watch: TreeWatch) -> ShadowWorkspace:
     try:
-        branch = await _branched(settings, folder)
-        tree = await asyncio.to_thread(_open_tree, root, folder, settings.mechanism)
+        with _kept_in(folder):
+            branch = await _branched(settings, folder)
+            tree = await asyncio.to_thread(_open_tree, root, folder, settings.mechanism)
     except BaseException:
         watch.close()
         raise
     return ShadowWorkspace(tree, settings, watch=watch, branch=branch)
+
+
+@contextmanager
+def _kept_in(folder: Path) -> Generator[None]:
+    """What the system says against keeping files there, as ShadowUnavailable."""
+    try:
+        yield
+    except OSError as error:
+        raise ShadowUnavailable(
+            f"A shadow cannot be kept in {folder}: {error.strerror}. "
+            "Free some space, or choose another place for etude's files (ETUDE_STATE)."
+        ) from error
 
 
 async def _branched(settings: ShadowSettings, state: Path, *, parent: Branch | None = None) -> Branch | None:

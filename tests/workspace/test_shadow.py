@@ -1,6 +1,7 @@
 """A shadow as the agent uses it: commands, the user's saves, forks, what is left when it is closed or killed."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import random
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.shadow import belongings, soak
-from etude.errors import FileUnusable, InputError, OutsideRoot, ShadowUnavailable
+from etude.errors import FileNotWritable, FileUnusable, InputError, OutsideRoot, ShadowUnavailable, WorkspaceError
 from etude.workspace.isolation import isolation_problem
 from etude.workspace.shadow import ShadowWorkspace, clean_leftovers, open_shadow, state_home
 from etude.workspace.workspace import ChangeKind, Command, CommandLimits, Ending, Followed
@@ -53,7 +54,7 @@ def tree_hash(root: Path) -> str:
     return digest.hexdigest()
 
 
-def in_shadow(root: Path, work: Callable[[ShadowWorkspace], Awaitable[None]]) -> None:
+def in_shadow(root: Path, work: Callable[[ShadowWorkspace], Awaitable[object]]) -> None:
     async def opened() -> None:
         async with open_shadow(root) as shadow:
             await work(shadow)
@@ -250,6 +251,41 @@ def test_odd_files_do_not_stop_anything(root: Path) -> None:
         assert [change.path for change in await shadow.changes()] == ["pkg/pay.py"]
 
     in_shadow(root, work)
+
+
+def test_a_full_disk_stops_writing_and_nothing_else(root: Path, state: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root may mount a small disk")
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(state)], check=True)
+    try:
+
+        async def work(shadow: ShadowWorkspace) -> None:
+            result = await shadow.run(Command(line="head -c 5000000 /dev/zero > big; rm -f gone; cat .env"))
+            assert "SECRET=1" in result.output
+            with pytest.raises(FileNotWritable, match="No space"):
+                await shadow.write("more.py", "x" * 1_000_000)
+            with pytest.raises(WorkspaceError, match="No space"):
+                await shadow.snapshot()
+            assert "def total" in await shadow.read("pkg/pay.py")
+            await shadow.run(Command(line="rm big"))
+            await shadow.write("more.py", "x = 1\n")
+            assert [change.path for change in await shadow.changes()] == ["more.py"]
+
+        in_shadow(root, work)
+        (state / "fill").write_bytes(b"x" * 2_000_000)
+        with contextlib.suppress(OSError):
+            (state / "rest").write_bytes(b"x" * 200_000)
+        in_shadow(root, lambda shadow: shadow.read("pkg/pay.py"))
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+
+def test_a_place_that_cannot_be_written_is_named(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ETUDE_STATE", str(tmp_path / "file"))
+    with pytest.raises(ShadowUnavailable, match="ETUDE_STATE"):
+        in_shadow(root, lambda shadow: shadow.read("pkg/pay.py"))
 
 
 def test_a_shadow_cannot_be_kept_inside_its_own_tree(root: Path) -> None:
