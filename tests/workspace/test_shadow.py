@@ -276,7 +276,8 @@ def test_a_full_disk_stops_writing_and_nothing_else(root: Path, state: Path) -> 
         (state / "fill").write_bytes(b"x" * 2_000_000)
         with contextlib.suppress(OSError):
             (state / "rest").write_bytes(b"x" * 200_000)
-        in_shadow(root, lambda shadow: shadow.read("pkg/pay.py"))
+        with pytest.raises(ShadowUnavailable, match="No space"):
+            in_shadow(root, lambda shadow: shadow.read("pkg/pay.py"))
     finally:
         subprocess.run(["umount", str(state)], check=True)
 
