@@ -1,6 +1,7 @@
 """What goes on around the calls: edits of the person, checkpoints, and what language servers say afterwards."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +14,9 @@ MAX_FOLLOWED = 15
 MAX_DIAGNOSTIC_LINES = 20
 # Servers have their own limits; this holds if they fail.
 DIAGNOSTICS_SECONDS = 60.0
+# A checkpoint of tens of thousands of changed files takes seconds; then it is taken for a tenth of the time at most.
+DEAR_SECONDS = 0.5
+PAUSE_SHARE = 10
 
 
 class Surroundings:
@@ -25,6 +29,7 @@ class Surroundings:
         self._observer = observer
         self._checkpoint: str | None = None
         self._is_dirty = True
+        self._not_before = 0.0
         self._appeared: tuple[Diagnostic, ...] = ()
         self._complaints: set[str] = set()
 
@@ -44,15 +49,23 @@ class Surroundings:
         return [note]
 
     async def checkpoint(self, *, before_changes: bool) -> str | None:
-        """The state the files are in, kept anew where something may have changed since the last one."""
+        """The state the files are in, kept anew where something may have changed since the last one.
+
+        None where none can be kept, or where the last one was dear: a run is not to spend its time on them.
+        """
         if self._checkpointed is None:
             return None
         if self._is_dirty:
+            started = time.monotonic()
+            if started < self._not_before:
+                return None
             try:
                 self._checkpoint = await self._checkpointed.snapshot()
             except EtudeError as error:
                 self._checkpoint = None
                 self._complain(f"No checkpoint was taken: {error}")
+            ended = time.monotonic()
+            self._not_before = ended + PAUSE_SHARE * (ended - started) if ended - started > DEAR_SECONDS else 0.0
         self._is_dirty = before_changes or self._checkpoint is None
         return self._checkpoint
 

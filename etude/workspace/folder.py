@@ -342,20 +342,49 @@ def _mode_of(found: _Found) -> int:
 
 
 def erase_at(folder: int, name: str) -> None:
-    """Remove what stands under a name in an open folder, with everything below. Raises OSError."""
+    """Remove what stands under a name in an open folder, with everything below. Raises OSError.
+
+    However deep it is: folders below are first moved up, so there is no recursion and no path.
+    """
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISDIR(status.st_mode):
         os.unlink(name, dir_fd=folder)
         return
-    if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
-        os.chmod(name, 0o700, dir_fd=folder)
-    descriptor = os.open(name, _FOLDER, dir_fd=folder)
+    top = _opened_for_erasing(folder, name)
     try:
-        for child in os.listdir(descriptor):  # noqa: PTH208 (a descriptor)
-            erase_at(descriptor, child)
+        while children := os.listdir(top):  # noqa: PTH208 (a descriptor)
+            for child in children:
+                _erase_child(top, child)
     finally:
-        os.close(descriptor)
+        os.close(top)
     os.rmdir(name, dir_fd=folder)
+
+
+def _erase_child(top: int, child: str) -> None:
+    """Remove a file or an empty folder; of any other folder move up what is in it."""
+    if not stat.S_ISDIR(os.stat(child, dir_fd=top, follow_symlinks=False).st_mode):
+        os.unlink(child, dir_fd=top)
+        return
+    inner = _opened_for_erasing(top, child)
+    try:
+        for name in os.listdir(inner):  # noqa: PTH208 (a descriptor)
+            if not stat.S_ISDIR(os.stat(name, dir_fd=inner, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=inner)
+                continue
+            try:
+                os.rename(name, f".erased-{secrets.token_hex(8)}", src_dir_fd=inner, dst_dir_fd=top)
+            except OSError:
+                # An overlay does not move folders of the user's; those are not made to be endless.
+                erase_at(inner, name)
+    finally:
+        os.close(inner)
+    os.rmdir(child, dir_fd=top)
+
+
+def _opened_for_erasing(folder: int, name: str) -> int:
+    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(name, 0o700, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
 
 
 def _entries(descriptor: int, prefix: str, depth: int, left: list[int]) -> Iterator[Entry]:

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from etude.workspace.files import MAX_PATH_CHARACTERS
+
 # fuse-overlayfs marks what is removed by such names where it may not make devices.
 _WHITEOUT_PREFIX = ".wh."
 _OPAQUE_NAMES = (".wh..opq", ".wh..wh..opq")
@@ -126,6 +128,9 @@ def _scan_folder(folder: Path, prefix: str, states: dict[str, State], todo: list
         return names
     for entry in entries:
         name = entry.name
+        if len(prefix) + len(name) > MAX_PATH_CHARACTERS:
+            # Nothing that anyone works with; what is there stays where it is.
+            continue
         if name in _OPAQUE_NAMES:
             continue
         if name.startswith(_WHITEOUT_PREFIX):
@@ -160,7 +165,7 @@ def _is_opaque(folder: Path) -> bool:
         with suppress(OSError):
             if os.getxattr(folder, attribute) == b"y":
                 return True
-    return any((folder / name).exists() for name in _OPAQUE_NAMES)
+    return any(os.path.exists(folder / name) for name in _OPAQUE_NAMES)  # noqa: PTH110 (a path too long is none)
 
 
 def _names_below(root: Path, prefix: str, below: States) -> set[str]:

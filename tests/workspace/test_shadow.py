@@ -253,6 +253,21 @@ def test_odd_files_do_not_stop_anything(root: Path) -> None:
     in_shadow(root, work)
 
 
+def test_folders_without_end_do_no_harm_and_go(root: Path, state: Path) -> None:
+    async def work(shadow: ShadowWorkspace) -> None:
+        loop = "import os\nfor i in range(3000): os.mkdir('d'); os.chdir('d')\nopen('leaf', 'w').write('x')"
+        assert (await shadow.run(Command(line=f'python3 -c "{loop}"; echo ok'))).output == "ok\n"
+        await shadow.write("new.py", "x = 1\n")
+        checkpoint = await shadow.snapshot()
+        assert [change.path for change in await shadow.changes()] == ["new.py"]
+        await shadow.run(Command(line="rm new.py"))
+        await shadow.restore(checkpoint)
+        assert await shadow.read("new.py") == "x = 1\n"
+
+    in_shadow(root, work)
+    assert not [path for path in belongings(root) if str(state / "shadows") in path and "owner" in path]
+
+
 def test_a_full_disk_stops_writing_and_nothing_else(root: Path, state: Path) -> None:
     if os.getuid():
         pytest.skip("only root may mount a small disk")
