@@ -87,6 +87,8 @@ class LanguageServer:
         self._registered: set[str] = set()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._problem = ""
+        self.hangs = False
+        """It was waited for in vain; to ask it again would only take as long again."""
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._read_errors())]
 
     @classmethod
@@ -184,6 +186,10 @@ class LanguageServer:
             return await asyncio.wait_for(future, seconds)
         except TimeoutError:
             await self._send({"method": "$/cancelRequest", "params": {"id": number}})
+            if method != "workspace/diagnostic":
+                # A large tree may take its time; anything else does not, in a server that works.
+                self.hangs = True
+                self._fail_all(f"it did not answer {method} in {seconds:g} s")
             raise LanguageServerUnavailable(f"{self.name} did not answer {method} in {seconds:g} s.") from None
         finally:
             self._answers.pop(number, None)
@@ -214,6 +220,9 @@ class LanguageServer:
             self._fail_all("it ended")
         except LanguageServerUnavailable as error:
             self._fail_all(str(error))
+        except (AttributeError, TypeError, ValueError) as error:
+            # A message of the wrong shape. Nobody would listen any more, and every question would run into its time.
+            self._fail_all(f"it sent a message that makes no sense ({error})")
 
     async def _read_errors(self) -> None:
         assert self._process.stderr
@@ -245,7 +254,7 @@ class LanguageServer:
         result: Any = None
         if method == "workspace/configuration":
             items = given.get("items", []) if isinstance(given, dict) else []
-            result = [_section(self._settings, str(item.get("section") or "")) for item in items]
+            result = [_section(self._settings, _named_section(item)) for item in items]
         elif method == "workspace/workspaceFolders":
             result = [{"uri": self.uri("."), "name": self.root.name}]
         elif method == "client/registerCapability":
@@ -288,6 +297,8 @@ class LanguageServer:
         if document.text == text:
             return
         document.text, document.version = text, document.version + 1
+        # A server that names no version is only believed about this text when it speaks again.
+        document.published, document.published_version = None, None
         document.arrived.clear()
         identity = {"uri": self.uri(path), "version": document.version}
         await self.tell("textDocument/didChange", {"textDocument": identity, "contentChanges": [{"text": text}]})
@@ -304,7 +315,10 @@ class LanguageServer:
         """Relative to the root; None for what lies outside."""
         if not isinstance(uri, str) or not uri.startswith("file:"):
             return None
-        place = PurePosixPath(os.fsdecode(unquote_to_bytes(urlsplit(uri).path)))
+        try:
+            place = PurePosixPath(os.fsdecode(unquote_to_bytes(urlsplit(uri).path)))
+        except ValueError:
+            return None
         if ".." in place.parts or not place.is_relative_to(self.root):
             return None
         return str(place.relative_to(self.root))
@@ -316,9 +330,9 @@ class LanguageServer:
         if not isinstance(character, int):
             return 1
         if self._encoding == "utf-32" or line.isascii():
-            return min(character, len(line)) + 1
+            return min(max(0, character), len(line)) + 1
         codec, width = ("utf-8", 1) if self._encoding == "utf-8" else ("utf-16-le", 2)
-        before = line.encode(codec, "surrogatepass")[: character * width]
+        before = line.encode(codec, "surrogatepass")[: max(0, character) * width]
         return len(before.decode(codec, "ignore")) + 1
 
     def character_of(self, line: str, column: int) -> int:
@@ -344,6 +358,10 @@ class _Refusal:
 
     code: int
     message: str
+
+
+def _named_section(item: Any) -> str:
+    return str(item.get("section") or "") if isinstance(item, dict) else ""
 
 
 def _section(settings: Mapping[str, Any], section: str) -> Any:

@@ -10,6 +10,7 @@ they were (`original`).
 """
 
 import asyncio
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from etude.edits import Patch, split_lines
-from etude.errors import LanguageServerUnavailable
+from etude.errors import FileUnusable, LanguageServerUnavailable, OutsideRoot
 from etude.workspace import lsp_values
+from etude.workspace.folder import Folder
 from etude.workspace.language_server import LanguageServer, Start, start_process
 from etude.workspace.lsp_values import Found
 from etude.workspace.server_specs import ServerSpec, default_specs
@@ -53,6 +55,8 @@ class _Running:
         self.baseline: dict[str, list[Found]] | None = None
         """By path; None until it was asked for."""
         self.whole_tree = spec.checks_whole_tree
+        self.note = ""
+        """What its reports leave out."""
 
 
 class LanguageServers:
@@ -74,6 +78,7 @@ class LanguageServers:
         """
         self._root = root
         self._view = view
+        self._opened: Folder | None = None
         self._start = start
         self._specs = default_specs() if specs is None else tuple(specs)
         self._original = original
@@ -89,6 +94,9 @@ class LanguageServers:
             for running in self._running.values():
                 await running.server.close()
             self._running.clear()
+            if self._opened:
+                self._opened.close()
+                self._opened = None
 
     async def changed(self, paths: Iterable[str]) -> None:
         """These files were written or removed; servers are told when the next question comes."""
@@ -115,6 +123,8 @@ class LanguageServers:
                 before += was
                 after += now
                 asked.append(spec.name)
+                if note := self._running[spec.name].note:
+                    unavailable.append(note)
             await self._keep_to_budget()
         appeared, gone, unchanged = lsp_values.difference(before, after)
         return DiagnosticsReport(
@@ -144,7 +154,7 @@ class LanguageServers:
             return await self._checked_once(spec, paths, only)
         except LanguageServerUnavailable:
             running = self._running.get(spec.name)
-            if running and running.server.is_alive:
+            if running is None or running.server.is_alive or running.server.hangs:
                 raise
             return await self._checked_once(spec, paths, only)
 
@@ -156,7 +166,8 @@ class LanguageServers:
         await self._settle(running)
         now = await self._pull(running, paths)
         baseline = running.baseline or {}
-        wanted = only or {*now, *baseline}
+        # Of files that were not looked at now, nothing is known to be gone.
+        wanted = only or ({*now, *baseline} if running.whole_tree else {*now})
         before = [found for path, items in baseline.items() if path in wanted for found in items]
         after = [found for path, items in now.items() if path in wanted for found in items]
         return before, after
@@ -166,27 +177,30 @@ class LanguageServers:
         if running and running.server.is_alive:
             running.used = time.monotonic()
             return running
+        self._check_restarts(spec.name)
         if running:
-            await self._count_restart(running)
-        server = await LanguageServer.begin(
-            spec.name,
-            spec.argv,
-            root=self._root,
-            start=self._start,
-            options=spec.options,
-            settings=spec.settings,
-        )
+            self._restarts[spec.name].append(time.monotonic())
+            await running.server.close()
+        try:
+            server = await LanguageServer.begin(
+                spec.name,
+                spec.argv,
+                root=self._root,
+                start=self._start,
+                options=spec.options,
+                settings=spec.settings,
+            )
+        except LanguageServerUnavailable:
+            self._restarts[spec.name].append(time.monotonic())
+            raise
         running = self._running[spec.name] = _Running(spec, server)
         running.baseline = self._baselines.get(spec.name)
         return running
 
-    async def _count_restart(self, running: _Running) -> None:
-        name = running.spec.name
+    def _check_restarts(self, name: str) -> None:
         times = self._restarts.setdefault(name, deque(maxlen=MAX_RESTARTS))
         if len(times) == MAX_RESTARTS and time.monotonic() - times[0] < RESTART_SECONDS:
-            raise LanguageServerUnavailable(f"{name} ended {MAX_RESTARTS} times within a minute and is left alone.")
-        times.append(time.monotonic())
-        await running.server.close()
+            raise LanguageServerUnavailable(f"{name} failed {MAX_RESTARTS} times within a minute and is left alone.")
 
     async def _take_baseline(self, running: _Running, paths: Sequence[str]) -> None:
         """Show it the changed files as they were, and ask."""
@@ -268,6 +282,9 @@ class LanguageServers:
             if not server.is_alive:
                 raise
             running.whole_tree = False
+            running.note = (
+                f"{server.name} could not check the whole tree: errors in files that did not change may be missing."
+            )
             return None
         found: dict[str, list[Found]] = {}
         items = answer.get("items") if isinstance(answer, dict) else None
@@ -395,21 +412,25 @@ class LanguageServers:
         return document.text if document else self._text(path)
 
     def _text(self, path: str) -> str | None:
-        """What the file says now. Links are not followed: below a view they could lead back to the user's tree."""
-        place = self._view / path
+        """What the file says now. Links lead where they do in the tree: below a view, the system would follow them
+        back to the user's."""
         try:
-            if place.is_symlink() or not place.is_file() or place.stat().st_size > MAX_FILE_BYTES:
+            status = self._folder().status(path)
+            if status is None or not stat.S_ISREG(status.st_mode):
                 return None
-            return place.read_bytes().decode("utf-8", "replace")
-        except OSError:
+            return self._folder().read_bytes(path, max_bytes=MAX_FILE_BYTES).decode("utf-8", "replace")
+        except (OSError, ValueError, FileUnusable, OutsideRoot):
             return None
 
     def _exists(self, path: str) -> bool:
         try:
-            (self._view / path).lstat()
-        except OSError:
+            return self._folder().status(path) is not None
+        except (OSError, ValueError, OutsideRoot):
             return False
-        return True
+
+    def _folder(self) -> Folder:
+        self._opened = self._opened or Folder(view=self._view, root=self._root)
+        return self._opened
 
     # Memory.
 

@@ -130,6 +130,8 @@ def symbols(answer: Any, path: str | None, server: LanguageServer, lines: Lines)
         if not isinstance(item, dict):
             continue
         location = item.get("location") or {"range": item.get("selectionRange") or item.get("range")}
+        if not isinstance(location, dict):
+            continue
         where = path or server.path(location.get("uri"))
         place = _place(location.get("range"), where, server, lines(where)) if where else None
         name, kind = str(item.get("name", "")), item.get("kind")

@@ -6,10 +6,10 @@ own tree there are `shadow.py` and `live.py`.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from etude.errors import InputError
+from etude.errors import FileUnusable, InputError, OutsideRoot
 from etude.workspace.folder import Folder
 from etude.workspace.isolation import Isolation
 from etude.workspace.language_servers import LanguageServers
@@ -28,7 +28,8 @@ class Sandbox:
         self._isolation = Isolation(
             root=root, readable=readable, environment=environment, disk_used=lambda: disk_bytes([root])
         )
-        self._servers = LanguageServers(root=root, view=root, start=self._isolation.start)
+        self._originals: dict[str, str | None] = {}
+        self._servers = LanguageServers(root=root, view=root, start=self._isolation.start, original=self._originals.get)
 
     @property
     def root(self) -> Path:
@@ -49,6 +50,11 @@ class Sandbox:
         return await asyncio.to_thread(self._folder.status, path) is not None
 
     async def write(self, path: str, text: str | None) -> None:
+        if path not in self._originals:
+            # Diagnostics are told as the change against this; what commands write counts as new.
+            with suppress(FileUnusable, OutsideRoot):
+                self._originals[path] = await asyncio.to_thread(self._folder.read_text, path)
+            self._originals.setdefault(path, None)
         if text is None:
             await asyncio.to_thread(self._folder.remove, path)
         else:

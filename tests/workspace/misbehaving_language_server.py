@@ -50,6 +50,12 @@ def answer(message: dict) -> None:
         else:
             pulls = {"diagnosticProvider": {}} if MODE in ("dies", "outside", "many") else {}
             send({"id": message["id"], "result": {"capabilities": {**pulls, "definitionProvider": True}}})
+    elif method == "textDocument/didOpen" and MODE == "versionless":
+        publish(given, None, "of the old text")
+    elif method == "textDocument/didChange" and MODE == "versionless":
+        # Longer than a quiet server is waited for.
+        time.sleep(0.5)
+        publish(given, None, "of the new text")
     elif method == "textDocument/didChange" and MODE == "late":
         version = given["textDocument"]["version"]
         # What it says of the text before comes after the change, as from a server that is slow.

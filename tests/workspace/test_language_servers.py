@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -122,6 +123,34 @@ def test_a_server_that_pushes_is_waited_for_until_it_speaks_of_the_last_version(
         assert [one.message for one in (await servers.diagnostics(["a.odd"])).appeared] == ["of the new text"]
 
     served(root, work, specs=[odd("late")])
+
+
+def test_a_slow_server_that_names_no_version_is_waited_for_until_it_speaks_again(root: Path) -> None:
+    (root / "a.odd").write_text("old")
+
+    async def work(servers: LanguageServers) -> None:
+        await servers.diagnostics(["a.odd"])
+        await write(servers, root, "a.odd", "new")
+        assert [one.message for one in (await servers.diagnostics(["a.odd"])).appeared] == ["of the new text"]
+
+    served(root, work, specs=[odd("versionless")])
+
+
+def test_links_below_a_view_do_not_lead_back_to_the_users_tree(root: Path, tmp_path: Path) -> None:
+    view = tmp_path / "view"
+    shutil.copytree(root, view)
+    for tree in (root, view):
+        (tree / "link").symlink_to(root / "shop")
+    (view / "shop" / "price.py").write_text("cost = 1\n")
+
+    async def work() -> None:
+        servers = LanguageServers(root=root, view=view, specs=only("ty"))
+        try:
+            assert [one.name for one in await servers.symbols(path="link/price.py")] == ["cost"]
+        finally:
+            await servers.close()
+
+    asyncio.run(work())
 
 
 def test_a_report_is_of_the_files_that_were_asked_for(root: Path) -> None:

@@ -132,3 +132,15 @@ def test_what_the_person_saves_while_being_asked_is_not_overwritten(root: Path) 
 
     in_live(root, save_and_allow, work)
     assert (root / "a.txt").read_text() == "the person's\n"
+
+
+@needs_isolation
+def test_what_the_first_edit_in_a_sandbox_breaks_is_news(root: Path) -> None:
+    (root / "price.py").write_text("def price(number: int) -> int:\n    return number\n")
+    (root / "use.py").write_text("from price import price\n\ntotal: int = price(3)\n")
+
+    async def work(sandbox: Sandbox) -> None:
+        await sandbox.write("price.py", "def price(number: int) -> str:\n    return str(number)\n")
+        assert [one.place.path for one in (await sandbox.diagnostics()).appeared] == ["use.py"]
+
+    in_sandbox(root, work)
