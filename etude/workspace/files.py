@@ -83,7 +83,7 @@ def read_text_file(path: Path, *, max_bytes: int = MAX_BYTES) -> TextFile:
     return TextFile(
         path=path,
         real_path=real_path,
-        text=_decode(path, data, bom=bom),
+        text=decoded(path, data, bom=bom),
         bom=bom,
         sha256=hashlib.sha256(data).hexdigest(),
         mode=stat.S_IMODE(status.st_mode),
@@ -97,7 +97,7 @@ def save(file: TextFile, text: str) -> TextFile:
     The bytes on disk are compared right before the rename; a write by someone else in the microseconds
     between the two is not seen.
     """
-    data = (codecs.BOM_UTF8 if file.bom else b"") + _encode(file.path, text)
+    data = (codecs.BOM_UTF8 if file.bom else b"") + encoded(file.path, text)
     _check_unchanged(file)
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 == file.sha256:
@@ -114,7 +114,7 @@ def save(file: TextFile, text: str) -> TextFile:
 
 def create(path: Path, text: str, *, make_folders: bool = False) -> TextFile:
     """Write a new file; raises FileNotWritable rather than overwrite one, or when its folder is missing."""
-    data = _encode(path, text)
+    data = encoded(path, text)
     with (
         _writing(path),
         _made_folders(path.parent) if make_folders else nullcontext(),
@@ -228,7 +228,8 @@ def _read_at_most(descriptor: int, num_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-def _decode(path: Path, data: bytes, *, bom: bool) -> str:
+def decoded(path: Path, data: bytes, *, bom: bool) -> str:
+    """A file's text, `bom` left out if there is one. Raises FileUnusable for what is no text."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise FileUnusable(f"{path} is UTF-16. Convert it to UTF-8 to edit it here.")
     if (at := data.find(b"\0")) >= 0:
@@ -256,7 +257,8 @@ def _writing(path: Path) -> Generator[None]:
         raise FileNotWritable(f"{str(path)!r} is not a path: {error}. Nothing was changed.") from None
 
 
-def _encode(path: Path, text: str) -> bytes:
+def encoded(path: Path, text: str) -> bytes:
+    """A text as it is saved. Raises FileNotWritable for what no text file can hold."""
     if (at := text.find("\0")) >= 0:
         raise FileNotWritable(f"{path} was not written: character {at} of the new text is NUL. Nothing was changed.")
     try:

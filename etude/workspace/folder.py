@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from etude.errors import FileNotWritable, FileUnusable, OutsideRoot
-from etude.workspace.files import MAX_BYTES, MAX_PATH_CHARACTERS, is_of_git
+from etude.workspace.files import MAX_BYTES, MAX_PATH_CHARACTERS, decoded, encoded, is_of_git
+from etude.workspace.git_ignore import MADE_FOLDERS
 from etude.workspace.workspace import Entry, EntryKind
 
 # As the system itself allows on the way to one file.
@@ -31,9 +32,6 @@ MAX_ENTRIES = 20_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-# What tools made; not entered by a listing that goes deeper than one folder.
-_MADE_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "target"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Folder:
 
     def read_text(self, path: str, *, max_bytes: int = MAX_BYTES) -> str:
         """The text of a file, line endings and byte order mark untouched. Raises FileUnusable, OutsideRoot."""
-        return decoded(path, self.read_bytes(path, max_bytes=max_bytes))
+        return decoded(Path(path), self.read_bytes(path, max_bytes=max_bytes), bom=False)
 
     def read_texts(self, paths: Sequence[str], *, max_bytes: int = MAX_BYTES) -> list[str | None]:
         """The text of each; None for what is no text, or cannot be read."""
@@ -93,26 +91,23 @@ class Folder:
 
         `mode` None keeps the old file's permission bits, or takes the usual ones.
         """
-        self._check_not_of_git(path)
+        _check_not_of_git(path)
         with _writing(path), self._found(path, make_folders=True) as found:
+            # Also where a link leads there.
+            _check_not_of_git(found.path)
             if mode is None:
                 mode = _mode_of(found)
             _replace(found, lambda opened: opened.write(data), mode)
 
     def write_text(self, path: str, text: str) -> None:
         """As `write_bytes`, for UTF-8."""
-        try:
-            data = text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise FileNotWritable(
-                f"{path} was not written: character {error.start} of the text is half a surrogate pair. Remove it."
-            ) from None
-        self.write_bytes(path, data)
+        self.write_bytes(path, encoded(Path(path), text))
 
     def remove(self, path: str) -> None:
         """Remove a file or link (not what it points to). Raises FileNotWritable, OutsideRoot."""
-        self._check_not_of_git(path)
+        _check_not_of_git(path)
         with _writing(path), self._found(path, follow_last=False) as found:
+            _check_not_of_git(found.path)
             os.unlink(found.name, dir_fd=found.folder)
 
     def real_path(self, path: str) -> str:
@@ -207,10 +202,6 @@ class Folder:
         if status and stat.S_ISDIR(status.st_mode):
             erase_at(found.folder, found.name)
 
-    def _check_not_of_git(self, path: str) -> None:
-        if any(map(is_of_git, path.replace("\\", "/").split("/"))):
-            raise OutsideRoot(f"{path!r} is git's own; etude does not write there. Use git commands.")
-
     @contextmanager
     def _found(self, path: str, *, make_folders: bool = False, follow_last: bool = True) -> Generator[_Found]:
         walk = _Walk(self._descriptor, self.root, path)
@@ -288,16 +279,6 @@ class _Walk:
         self._names.append(part)
 
 
-def decoded(path: str, data: bytes) -> str:
-    """UTF-8 text. Raises FileUnusable for what is none."""
-    if (at := data.find(b"\0")) >= 0:
-        raise FileUnusable(f"{path} is binary: byte {at} is NUL. Name a text file.")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FileUnusable(f"{path} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.") from None
-
-
 def content_at(folder: int, name: str) -> bytes | None:
     """A file's bytes or a link's target, by an open folder; None for anything else. Raises OSError."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -307,6 +288,11 @@ def content_at(folder: int, name: str) -> bytes | None:
         return None
     with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=0) as opened:
         return opened.readall()
+
+
+def _check_not_of_git(path: str) -> None:
+    if any(map(is_of_git, path.replace("\\", "/").split("/"))):
+        raise OutsideRoot(f"{path!r} is git's own; etude does not write there. Use git commands.")
 
 
 def _status(found: _Found) -> os.stat_result | None:
@@ -407,7 +393,7 @@ def _entries(descriptor: int, prefix: str, depth: int, left: list[int]) -> Itera
 
 
 def _is_skipped(name: str) -> bool:
-    return name.startswith(".") or name in _MADE_FOLDERS
+    return name.startswith(".") or name in MADE_FOLDERS
 
 
 def _kind_of(entry: "os.DirEntry[str]") -> EntryKind:

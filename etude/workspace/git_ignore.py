@@ -22,7 +22,10 @@ _CHECK = ("git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*", "check-
 
 
 async def ignored_paths(start: Start, paths: Iterable[str], is_repository: bool) -> set[str]:
-    """Those of the paths that git ignores, or that lie in folders that tools make."""
+    """Those of the paths that git ignores, or that lie in folders that tools make.
+
+    Where git cannot say, a reviewer is shown too much rather than too little.
+    """
     paths = list(paths)
     made = {path for path in paths if MADE_FOLDERS & set(PurePosixPath(path).parts)}
     asked = [path for path in paths if path not in made]

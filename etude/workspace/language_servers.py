@@ -135,15 +135,6 @@ class LanguageServers:
             unavailable=tuple(unavailable),
         )
 
-    async def set_baseline(self) -> None:
-        """What is there now is not news any more."""
-        async with self._lock:
-            for running in self._running.values():
-                await self._settle(running)
-                running.baseline = None
-                self._baselines.pop(running.spec.name, None)
-            self._changed.clear()
-
     # One server.
 
     async def _checked(

@@ -30,10 +30,10 @@ class LiveWorkspace:
         return await self._inner.read(path)
 
     async def write(self, path: str, text: str | None) -> None:
-        before = await self._text_of(path)
+        before, was_there = await self._text_of(path), await self._inner.exists(path)
         what = f"remove {path}" if text is None else f"write {path}"
         await self._ask(what, unified_diff(path, before, text or ""))
-        if await self._text_of(path) != before:
+        if (await self._text_of(path), await self._inner.exists(path)) != (before, was_there):
             raise Refused(f"{path} changed while the question was open. Read it again.")
         await self._inner.write(path, text)
 

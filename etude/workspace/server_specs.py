@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from etude.errors import InputError
@@ -36,7 +36,7 @@ class ServerSpec:
     """Answers for files that were never opened, and for all of them at once."""
 
     def speaks(self, path: str) -> bool:
-        return PurePosixPath(path).suffix in self.extensions
+        return path.endswith(self.extensions)
 
 
 def default_specs() -> tuple[ServerSpec, ...]:

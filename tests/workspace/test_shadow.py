@@ -210,6 +210,19 @@ def test_a_link_swapped_in_by_a_command_does_not_lead_a_write_out(root: Path, tm
     assert list(outside.iterdir()) == [] and not (root / "use.py").exists()
 
 
+def test_a_link_into_gits_folder_is_no_way_to_write_there(root: Path) -> None:
+    (root / "hooks").symlink_to(".git/hooks")
+
+    async def work(shadow: ShadowWorkspace) -> None:
+        with pytest.raises(OutsideRoot, match="git's own"):
+            await shadow.write("hooks/pre-commit", "#!/bin/sh\n")
+        with pytest.raises(FileNotWritable, match="NUL"):
+            await shadow.write("nul.py", "a\0b")
+
+    in_shadow(root, work)
+    assert not (root / ".git" / "hooks" / "pre-commit").exists()
+
+
 def test_cancelling_a_command_ends_it_and_what_it_changed_is_known(root: Path) -> None:
     async def work(shadow: ShadowWorkspace) -> None:
         started = asyncio.Event()
