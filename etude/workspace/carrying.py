@@ -8,6 +8,7 @@ touched the file, else merged three ways against the version of the user's that 
 import os
 import stat
 
+from etude.errors import OutsideRoot
 from etude.workspace.bases import UNKNOWN, Base
 from etude.workspace.databases import COMPANIONS, copy_consistently, is_sqlite
 from etude.workspace.shadow_files import ShadowFiles
@@ -24,6 +25,13 @@ class Carrying:
 
     def carry(self, path: str) -> list[Followed]:
         """Bring what the user did at a path into the shadow."""
+        try:
+            return self._carry(path)
+        except (OSError, OutsideRoot):
+            # A folder above is a link of the agent's that leads out, the disk is full, …: the shadow keeps what it has.
+            return [Followed(path=path, conflict=True)]
+
+    def _carry(self, path: str) -> list[Followed]:
         if path.rpartition("/")[2].startswith(".etude-") and path.endswith(".tmp"):
             return []
         theirs, ours = self._files.live_version(path), self._files.folder.status(path)

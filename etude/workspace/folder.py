@@ -119,11 +119,11 @@ class Folder:
             return str(PurePosixPath(path))
 
     def status(self, path: str) -> os.stat_result | None:
-        """What stands at the path itself, links not followed; None if nothing. Raises OutsideRoot."""
+        """What stands at the path itself, links not followed; None if nothing, or where a folder above leads out."""
         try:
             with self._found(path, follow_last=False) as found:
                 return os.stat(found.name, dir_fd=found.folder, follow_symlinks=False)
-        except OSError:
+        except (OSError, OutsideRoot):
             return None
 
     def list(self, path: str = ".", *, depth: int = 1) -> list[Entry]:

@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 import platformdirs
 
 from etude.edits import Patch
-from etude.errors import InputError, ShadowUnavailable, WorkspaceError
+from etude.errors import EtudeError, InputError, ShadowUnavailable, WorkspaceError
 from etude.workspace.git_ignore import ignored_paths
 from etude.workspace.isolation import Isolation
 from etude.workspace.language_servers import LanguageServers
@@ -259,7 +259,8 @@ class ShadowWorkspace:
         await self._watch.ready()
         while True:
             await self._watch.wait()
-            with suppress(OSError):
+            # What fails now is tried again, and told, when the agent next asks.
+            with suppress(OSError, EtudeError):
                 await self._carry_and_tell()
 
     async def _carry_and_tell(self) -> None:

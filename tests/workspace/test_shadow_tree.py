@@ -142,6 +142,17 @@ def test_a_file_that_user_and_command_changed_at_once_has_no_base_and_is_a_confl
     assert change and change.before is None and change.after == b"agent\n"
 
 
+def test_a_users_edit_below_a_link_that_leads_out_is_a_conflict(tree: ShadowTree, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    shell(tree, f"rm -r pkg && ln -s {outside} pkg")
+    (tree.root / "pkg" / "b.py").write_text("theirs\n")
+    assert tree.carry("pkg/b.py") == [Followed(path="pkg/b.py", conflict=True)]
+    assert list(outside.iterdir()) == []
+    assert kinds(tree)["pkg"] is ChangeKind.ADDED
+    tree.restore(tree.snapshot())
+
+
 def test_an_unsaved_buffer_stands_for_the_file_until_it_is_closed(tree: ShadowTree) -> None:
     tree.set_buffer("a.py", b"unsaved\n")
     assert shell(tree, "grep -q unsaved a.py") == set()
