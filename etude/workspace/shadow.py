@@ -201,6 +201,8 @@ class ShadowWorkspace:
         return [replace(entry, ignored=entry.path in ignored) for entry in entries]
 
     async def run(self, command: Command, *, on_output: Callable[[str], None] | None = None) -> CommandResult:
+        if not await asyncio.to_thread(self.root.is_dir):
+            raise WorkspaceError(f"{self.root} is gone, so nothing is run in its shadow. Put the folder back first.")
         await self._in_thread(self._carry_pending)
         since = time.time_ns()
         try:

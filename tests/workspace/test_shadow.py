@@ -281,6 +281,21 @@ def test_folders_without_end_do_no_harm_and_go(root: Path, state: Path) -> None:
     assert not [path for path in belongings(root) if str(state / "shadows") in path and "owner" in path]
 
 
+def test_a_folder_that_its_user_removed_is_named_and_the_agents_work_is_there(root: Path) -> None:
+    elsewhere = root.with_name("elsewhere")
+
+    async def work(shadow: ShadowWorkspace) -> None:
+        await shadow.write("new.py", "x = 1\n")
+        await asyncio.to_thread(root.rename, elsewhere)
+        with pytest.raises(WorkspaceError, match="is gone"):
+            await shadow.run(Command(line="ls"))
+        assert await shadow.read("new.py") == "x = 1\n"
+        await asyncio.to_thread(elsewhere.rename, root)
+        assert "new.py" in (await shadow.run(Command(line="ls"))).output
+
+    in_shadow(root, work)
+
+
 def test_a_full_disk_stops_writing_and_nothing_else(root: Path, state: Path) -> None:
     if os.getuid():
         pytest.skip("only root may mount a small disk")
