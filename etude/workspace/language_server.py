@@ -259,6 +259,8 @@ class LanguageServer:
             result = [{"uri": self.uri("."), "name": self.root.name}]
         elif method == "client/registerCapability":
             self._registered |= {str(one.get("method")) for one in given.get("registrations", [])}
+            # Who waits for diagnostics may now have to ask for them.
+            self._wake()
         elif method == "workspace/applyEdit":
             result = {"applied": False}
         elif not method.startswith(("window/", "workspace/", "client/")):
@@ -280,6 +282,9 @@ class LanguageServer:
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(LanguageServerUnavailable(self._why()))
+        self._wake()
+
+    def _wake(self) -> None:
         for document in self.documents.values():
             document.arrived.set()
 

@@ -259,9 +259,9 @@ class LanguageServers:
             if path not in running.server.documents and (text := self._text(path)) is not None:
                 await self._show(running, path, text)
         asked = sorted({*paths, *running.server.documents})
-        if running.server.pulls:
-            return {path: await self._pull_one(running, path) for path in asked}
-        return await self._await_pushes(running, asked)
+        if not running.server.pulls and (pushed := await self._await_pushes(running, asked)) is not None:
+            return pushed
+        return {path: await self._pull_one(running, path) for path in asked}
 
     async def _pull_whole_tree(self, running: _Running) -> dict[str, list[Found]] | None:
         server = running.server
@@ -293,7 +293,8 @@ class LanguageServers:
         items = answer.get("items") if isinstance(answer, dict) else None
         return lsp_values.diagnostics(items, path, server, self._lines_for(server))
 
-    async def _await_pushes(self, running: _Running, paths: Sequence[str]) -> dict[str, list[Found]]:
+    async def _await_pushes(self, running: _Running, paths: Sequence[str]) -> dict[str, list[Found]] | None:
+        """None if the server says meanwhile that it wants to be asked: pyright does so after it has begun."""
         server = running.server
         deadline = time.monotonic() + PUSH_SECONDS
         for path in paths:
@@ -301,6 +302,8 @@ class LanguageServers:
             while (document and document.published_version not in (None, document.version)) or (
                 document and document.published is None
             ):
+                if server.pulls:
+                    return None
                 document.arrived.clear()
                 left = deadline - time.monotonic()
                 if left <= 0 or not server.is_alive:

@@ -63,6 +63,9 @@ def answer(message: dict) -> None:
         publish(given, version, "of the new text")
     elif method == "textDocument/didOpen" and MODE == "late":
         publish(given, 1, "of the old text")
+    elif method == "textDocument/didOpen" and MODE == "registers":
+        wanted = {"id": "pull", "method": "textDocument/diagnostic"}
+        send({"id": 1, "method": "client/registerCapability", "params": {"registrations": [wanted]}})
     elif method == "textDocument/diagnostic" and MODE == "dies":
         sys.exit("I give up")
     elif method == "textDocument/diagnostic" and MODE == "many":
@@ -81,4 +84,5 @@ def answer(message: dict) -> None:
 
 
 while (message := read()) is not None:
-    answer(message)
+    if "method" in message:
+        answer(message)

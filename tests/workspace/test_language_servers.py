@@ -13,7 +13,7 @@ import pytest
 
 from etude.errors import InputError, LanguageServerUnavailable
 from etude.workspace import language_servers
-from etude.workspace.language_servers import MAX_RESTARTS, LanguageServers
+from etude.workspace.language_servers import MAX_RESTARTS, PUSH_SECONDS, LanguageServers
 from etude.workspace.lsp_values import MAX_DIAGNOSTICS
 from etude.workspace.server_specs import ServerSpec, default_specs, servers_from_settings
 
@@ -134,6 +134,17 @@ def test_a_slow_server_that_names_no_version_is_waited_for_until_it_speaks_again
         assert [one.message for one in (await servers.diagnostics(["a.odd"])).appeared] == ["of the new text"]
 
     served(root, work, specs=[odd("versionless")])
+
+
+def test_a_server_that_asks_to_be_asked_only_after_it_has_begun_is_asked_at_once(root: Path) -> None:
+    (root / "a.odd").write_text("old")
+
+    async def work(servers: LanguageServers) -> None:
+        async with asyncio.timeout(PUSH_SECONDS / 2):
+            report = await servers.diagnostics(["a.odd"])
+        assert (report.servers, report.unavailable, report.num_unchanged) == (("registers",), (), 1)
+
+    served(root, work, specs=[odd("registers")])
 
 
 def test_links_below_a_view_do_not_lead_back_to_the_users_tree(root: Path, tmp_path: Path) -> None:
